@@ -198,6 +198,10 @@ output_options = stack(
     option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
            help="Show every column, even if the terminal is too narrow for them."),
 )  # fmt: skip
+force_option = option(
+    "--force", is_flag=True, group="Output",
+    help="Replace a file that this command did not write.",
+)  # fmt: skip
 by_group_option = option(
     "--by-group", is_flag=True, group="Output",
     help="Add tables by question type, hops and kind of answer.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ragbench.cli.command import PATH, command, option, output_options, runs_argument
+from ragbench.cli.command import PATH, command, force_option, option, output_options, runs_argument
 from ragbench.cli.printing import print_table, say
 from ragbench.experiments.report.table import Column, Table
 
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 @command("publish", examples=["ragbench publish runs/vanilla runs/ircot -o bundle.zip"])
 @runs_argument
 @option("-o", "--output", type=PATH, required=True, group="Output", help="File to write.")
-def publish_command(runs: tuple[Path, ...], output: Path) -> None:
+@force_option
+def publish_command(runs: tuple[Path, ...], output: Path, force: bool) -> None:
     """Write RUNS as one file that anyone can check: records, cards, prompts, hashes, figures.
 
     It holds questions, answers, the passages that were shown, and paths of the config.
     """
     from ragbench.experiments.publish import publish
 
-    stated = publish(runs, output)
+    stated = publish(runs, output, force=force)
     count = len(stated["runs"])
     say(f"{output}: {count} runs; check it with: ragbench verify {output}")
 

@@ -14,6 +14,7 @@ from ragbench.cli.command import (
     PATH,
     by_group_option,
     command,
+    force_option,
     margin_option,
     metrics_option,
     option,
@@ -206,8 +207,13 @@ def recommend_command(
 @click.option("--figures", type=click.Choice(["svg", "pdf"]),
         help="Write each plot alone, with its caption, in place of the page.")  # fmt: skip
 @_metric_option
+@force_option
 def report_command(
-    runs: tuple[Path, ...], output: Path | None, figures: Literal["svg", "pdf"] | None, metric: str
+    runs: tuple[Path, ...],
+    output: Path | None,
+    figures: Literal["svg", "pdf"] | None,
+    metric: str,
+    force: bool,
 ) -> None:
     """Write a page about RUNS: what to use, how sure that is, at what price, and every question.
 
@@ -216,16 +222,17 @@ def report_command(
     browser on this machine, beside a text with its caption: n, intervals and test.
     """
     from ragbench.experiments.report.page import make_board, write_figures, write_page
-    from ragbench.experiments.store import check_output
+    from ragbench.outputs import Output
 
     if figures is not None:
-        for path in write_figures(make_board(runs, metric), output or Path("figures"), figures):
+        folder = output or Path("figures")
+        for path in write_figures(make_board(runs, metric), folder, figures, force=force):
             say(str(path))
         return
     output = output or Path("report.html")
-    check_output(output)
+    Output(output, "report", force).check()
     board = make_board(runs, metric)
-    size = write_page(board, output)
+    size = write_page(board, output, force=force)
     say(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
 
 
@@ -286,8 +293,9 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
 @option("-o", "--output", type=PATH, group="Output", help="File to write.")
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
+@force_option
 def export_command(
-    runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...]
+    runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...], force: bool
 ) -> None:
     """Write RUNS in the format of another tool, failed questions and their errors included.
 
@@ -297,7 +305,7 @@ def export_command(
     from ragbench.cli.main import one_line
     from ragbench.experiments.export import export_runs
 
-    say(one_line(export_runs(runs, target, output, metrics)))
+    say(one_line(export_runs(runs, target, output, metrics, force=force)))
 
 
 @command("doctor", examples=["ragbench doctor runs/A"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragbench.cli.command import PATH, Command, command, option, output_options
+from ragbench.cli.command import PATH, Command, command, force_option, option, output_options
 from ragbench.cli.options import corpus_options, data_options, retriever_options, to_config
 from ragbench.cli.printing import for_machines, print_table, say
 from ragbench.cli.progress import RunProgress
@@ -152,9 +153,10 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]
         group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip
 @option("--out", type=PATH, group="Output",
         help="JSON file for scores and rankings.")  # fmt: skip
+@force_option
 @output_options
 def retrieve_command(
-    ks: list[int], out: Path | None, run_files: tuple[Path, ...], **options: Any
+    ks: list[int], out: Path | None, run_files: tuple[Path, ...], force: bool, **options: Any
 ) -> None:
     """Search once per question with each retriever and print recall, MRR, nDCG and latency.
 
@@ -163,8 +165,8 @@ def retrieve_command(
     from ragbench import retrievers
     from ragbench.data import load_dataset
     from ragbench.experiments.retrieval import gold_of, measure, measure_run
-    from ragbench.experiments.store import check_output, write_json
     from ragbench.logs import quiet_libraries
+    from ragbench.outputs import Output
 
     quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
@@ -180,6 +182,9 @@ def retrieve_command(
         )
     dataset = load_dataset(config.data_settings())
     split = config.split
+    path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
+    output = Output(path, "retrieve", force)
+    output.check()
     examples = dataset.select(split, config.limit, answered=False)
     gold = gold_of(examples)
     questions = {}
@@ -200,10 +205,7 @@ def retrieve_command(
                 spec, dataset, questions, gold, ks=ks, settings=config.retriever_set,
                 progress=progress.prepare,
             ))  # fmt: skip
-    path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
-    check_output(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, {**card, "gold": gold, "retrievers": measured})
+    output.write(json.dumps({**card, "gold": gold, "retrievers": measured}, indent=2).encode())
     headings = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
     headings |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
     rows = []

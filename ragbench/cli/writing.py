@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragbench.cli import options as shared
-from ragbench.cli.command import PATH, command, option
+from ragbench.cli.command import PATH, command, force_option, option
 from ragbench.cli.printing import say
 from ragbench.cli.progress import RunProgress
 
@@ -38,6 +38,7 @@ from ragbench.cli.progress import RunProgress
 @option("--workers", "--num-threads", "workers", type=click.IntRange(1, 64), default=4,
         group="Run", help="Questions written at once.")  # fmt: skip
 @shared.seed_option
+@force_option
 @shared.dry_run_option
 @shared.limit_options
 @shared.log_option
@@ -48,6 +49,7 @@ def questions_command(
     output: Path,
     page: Path | None,
     workers: int,
+    force: bool,
     dry_run: bool,
     **options: Any,
 ) -> None:
@@ -63,6 +65,7 @@ def questions_command(
     from ragbench.experiments.runs.context import limited, lm_of
     from ragbench.lms.reply_cache import configure_cache
     from ragbench.logs import quiet_libraries
+    from ragbench.outputs import Output
 
     lengths = _hops(hops)
     limits = shared.take_limits(options)
@@ -71,6 +74,9 @@ def questions_command(
     config = shared.to_config(program="direct", **options)
     request = Request(questions, lengths, config.seed, workers, config.adapter)
     passages = list(read_corpus(config.data_settings()))
+    page_output = Output(page, "questions", force) if page else None
+    if page_output is not None:
+        page_output.check()
     if dry_run:
         say(*_estimate(request, len(passages)))
         return
@@ -80,7 +86,7 @@ def questions_command(
     with limited(limits, work), RunProgress() as progress:
         lm = lm_of(config, config.lm, main=True)
         lm.check()
-        written = write_questions(passages, lm, request, output, progress)
+        written = write_questions(passages, lm, request, output, progress, force=force)
     say(*written.lines())
     if not written.rows:
         say(
@@ -88,8 +94,8 @@ def questions_command(
         )
         raise click.exceptions.Exit(1)
     say(f"{output}: ask them with --data-file {output} --corpus-file {docs}")
-    if page is not None:
-        write_page(written.rows, page)
+    if page_output is not None:
+        write_page(written.rows, page_output)
         say(f"{page}: open it in a browser to keep, drop and edit")
 
 

@@ -28,8 +28,9 @@ from pydantic import BaseModel, ConfigDict, Field
 import ragbench
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import compiled_digest, differing, file_within
-from ragbench.experiments.store import read_json, read_object, write_json, write_whole
+from ragbench.experiments.store import read_json, read_object, write_json
 from ragbench.logs import get
+from ragbench.outputs import write_whole
 from ragbench.paths import make_folder
 from ragbench.programs.core import RAGProgram
 from ragbench.words import question_key

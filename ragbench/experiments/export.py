@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.experiments.predictions import write_predictions
 from ragbench.experiments.report.table import safe_cell
-from ragbench.experiments.store import RunFolder, check_output, repeats_in, write_whole
+from ragbench.experiments.store import RunFolder, repeats_in
 from ragbench.metrics import get_metric
+from ragbench.outputs import Output
 from ragbench.record import Record
 
 Kind = Literal["text", "texts", "integer", "number", "boolean", "json"]
@@ -162,7 +163,7 @@ def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
             yield {name: row.get(name) for name in columns}
 
 
-def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:
+def to_csv(runs: Sequence[ExportedRun], output: Output) -> str:
     """Write the table as CSV, lists as JSON, and say what was written."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -175,11 +176,11 @@ def to_csv(runs: Sequence[ExportedRun], path: Path) -> str:
                 value = json.dumps(value, ensure_ascii=False)
             cells.append(safe_cell(value))
         writer.writerow(cells)
-    write_whole(path, out.getvalue().encode("utf-8", "replace"))
-    return f"{path}: {len(rows)} questions"
+    output.write(out.getvalue().encode("utf-8", "replace"))
+    return f"{output.path}: {len(rows)} questions"
 
 
-def to_jsonl(runs: Sequence[ExportedRun], path: Path) -> str:
+def to_jsonl(runs: Sequence[ExportedRun], output: Output) -> str:
     """Write each record whole, a line of JSON each with the name of its run."""
     lines = []
     for run in runs:
@@ -187,11 +188,11 @@ def to_jsonl(runs: Sequence[ExportedRun], path: Path) -> str:
             lines.append(
                 json.dumps({"run": run.name, **record.to_dict()}, ensure_ascii=False, default=str)
             )
-    write_whole(path, "".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
-    return f"{path}: {len(lines)} questions"
+    output.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+    return f"{output.path}: {len(lines)} questions"
 
 
-def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
+def to_parquet(runs: Sequence[ExportedRun], output: Output) -> str:
     """Write the table as Parquet, lists as lists, and say what was written."""
     with needs_extra("Parquet"):
         import pyarrow as pa
@@ -208,19 +209,19 @@ def to_parquet(runs: Sequence[ExportedRun], path: Path) -> str:
     table = pa.Table.from_pylist(list(rows_of(runs)), schema=schema)
     out = io.BytesIO()
     pq.write_table(table, out)
-    write_whole(path, out.getvalue())
-    return f"{path}: {table.num_rows} questions"
+    output.write(out.getvalue())
+    return f"{output.path}: {table.num_rows} questions"
 
 
-def _official(target: str) -> Callable[[Sequence[ExportedRun], Path], str]:
-    def to_official(runs: Sequence[ExportedRun], path: Path) -> str:
-        return write_predictions(target, [run.records for run in runs], path)
+def _official(target: str) -> Callable[[Sequence[ExportedRun], Output], str]:
+    def to_official(runs: Sequence[ExportedRun], output: Output) -> str:
+        return write_predictions(target, [run.records for run in runs], output)
 
     return to_official
 
 
 #: Format -> what writes a file of it.
-TARGETS: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
+TARGETS: dict[str, Callable[[Sequence[ExportedRun], Output], str]] = {
     "parquet": to_parquet,
     "csv": to_csv,
     "jsonl": to_jsonl,
@@ -231,20 +232,35 @@ TARGETS: dict[str, Callable[[Sequence[ExportedRun], Path], str]] = {
 
 
 def export_runs(
-    folders: Sequence[Path], target: str, output: Path | None, metrics: Sequence[str] = ()
+    folders: Sequence[Path],
+    target: str,
+    path: Path | None,
+    metrics: Sequence[str] = (),
+    *,
+    force: bool = False,
 ) -> str:
-    """Write the runs in `folders` as `target` to `output`, and say in a line what was written.
+    """Write runs as a file of another tool.
 
-    `metrics` are given beside the scores that are stored.
+    Args:
+        folders: Folders of the runs.
+        target: One of `TARGETS`.
+        path: File to write.
+        metrics: Metrics to add to the stored scores.
+        force: Replace a file that `ragbench export` did not write.
+
+    Returns:
+        One line that states what was written.
+
+    Raises:
+        ConfigError: `path` is missing, a folder, or a file of another origin.
+        RunError: A folder holds no run, or `path` is not writable.
     """
     runs = open_runs(folders, metrics)
+    if path is None:
+        raise ConfigError(f"--to {target} writes to a path; name it with -o PATH")
+    output = Output(path, "export", force)
+    output.check()
     try:
-        if output is None:
-            raise ConfigError(f"--to {target} writes to a path; name it with -o PATH")
-        if output.is_dir():
-            raise ConfigError(f"{output} is a folder; name a file, such as {output}/runs.{target}")
-        check_output(output)
-        output.parent.mkdir(parents=True, exist_ok=True)
         return TARGETS[target](runs, output)
     except OSError as error:
-        raise RunError(f"cannot write {output}: {error.strerror or error}") from None
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from None

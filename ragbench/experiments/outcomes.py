@@ -17,6 +17,7 @@ from ragbench.experiments.config import candidate_folder, compiled_digest
 from ragbench.experiments.plans import Plan
 from ragbench.metrics import corrected_best, mean_interval, normalise_answer, paired_interval
 from ragbench.optimizers.tally import fingerprint
+from ragbench.outputs import write_whole
 from ragbench.programs.core import RAGProgram
 
 CANDIDATES = "candidates.jsonl"
@@ -207,7 +208,7 @@ def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) 
         )
         _write(candidate_folder(plan.folder, number), row.program, files, card)
     text = "".join(json.dumps(line) + "\n" for line in lines)
-    store.write_whole(plan.folder / CANDIDATES, text.encode())
+    write_whole(plan.folder / CANDIDATES, text.encode())
 
 
 def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:

@@ -8,12 +8,11 @@ every question, has a blank one.
 
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError
-from ragbench.experiments.store import write_whole
 from ragbench.metrics.support import predicted_facts, predicted_pids
+from ragbench.outputs import Output
 from ragbench.record import Record
 
 
@@ -85,7 +84,7 @@ FILES: dict[str, Callable[[Sequence[Record]], str]] = {
 }
 
 
-def write_predictions(target: str, runs: Sequence[Sequence[Record]], path: Path) -> str:
+def write_predictions(target: str, runs: Sequence[Sequence[Record]], output: Output) -> str:
     """Write the records of one run as `target`, and say what was written.
 
     Raises:
@@ -94,10 +93,10 @@ def write_predictions(target: str, runs: Sequence[Sequence[Record]], path: Path)
     if len(runs) != 1:
         raise ConfigError(f"--to {target} writes one run to a file, not {len(runs)}; name one")
     records = runs[0]
-    write_whole(path, FILES[target](records).encode("utf-8", "replace"))
+    output.write(FILES[target](records).encode("utf-8", "replace"))
     failed = sum(record.failed for record in records)
     unsupported = sum(not record.failed and not predicted_pids(record) for record in records)
-    sentence = f"{path}: {len(records) - failed} answers of {len(records)} questions"
+    sentence = f"{output.path}: {len(records) - failed} answers of {len(records)} questions"
     if unsupported:
         sentence += f"; {unsupported} without supporting facts, since the program named none"
     return sentence

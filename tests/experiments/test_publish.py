@@ -116,7 +116,7 @@ def test_a_bundle_is_not_written_over(bundle: Path, command: Command) -> None:
     before = bundle.read_bytes()
     code, _, err = command("publish", bundle.parent / "runs" / "ircot", "-o", bundle)
     assert code == 2
-    assert "exists already" in err
+    assert "give --force to replace it" in err
     assert bundle.read_bytes() == before
 
 

@@ -16,27 +16,27 @@ from pathlib import Path
 from typing import Any
 
 import ragbench
-from ragbench.errors import ConfigError, RunError
+from ragbench.errors import RunError
 from ragbench.experiments.publish.archive import pack
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.tables import row_of_run
 from ragbench.experiments.runs.summary import Evaluation, reopen
-from ragbench.experiments.store import write_whole
 from ragbench.experiments.store.schema import CARD, DATABASE
+from ragbench.outputs import Output
 
 #: Decimals of a figure; sums of floats may differ in the last ones between machines.
 DECIMALS = 9
 
 
-def publish(folders: Sequence[Path], out: Path) -> dict[str, Any]:
+def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> dict[str, Any]:
     """Writes the bundle of the runs in `folders` to `out`, and returns what it claims.
 
     Raises:
         RunError: a folder holds no run, or one that cannot be read.
-        ConfigError: `out` exists already, or a run is named twice.
+        ConfigError: `out` is a file that ragbench did not write, unless `force`.
     """
-    if out.exists():
-        raise ConfigError(f"{out} exists already; give another file with -o, or remove it")
+    output = Output(out, "export", force)
+    output.check()
     runs = list(map(reopen, folders))
     run_names = names_of(runs)
     files: dict[str, bytes] = {}
@@ -44,7 +44,7 @@ def publish(folders: Sequence[Path], out: Path) -> dict[str, Any]:
         files[f"runs/{name}/{DATABASE}"] = _database(run.folder / DATABASE)
         files[f"runs/{name}/{CARD}"] = card_text(run)
     stated = {"runs": claims_of(run_names, runs), "ragbench": ragbench.__version__}
-    write_whole(out, pack(files, stated))
+    output.write(pack(files, stated))
     return stated
 
 

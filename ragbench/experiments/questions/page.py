@@ -2,10 +2,9 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.store import write_whole
+from ragbench.outputs import Output
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -75,7 +74,7 @@ count();
 """
 
 
-def write_page(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes the page of `rows`; a text in them cannot end the script that holds it."""
+def write_page(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Write the page of `rows`; a text in them cannot end the script that holds it."""
     text = json.dumps(list(rows), ensure_ascii=True).replace("<", "\\u003c")
-    write_whole(path, _PAGE.replace("ROWS", text).encode())
+    output.write(_PAGE.replace("ROWS", text).encode())

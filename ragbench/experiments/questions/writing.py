@@ -26,11 +26,12 @@ from ragbench.context import current, use
 from ragbench.errors import DataError, LMUnavailableError
 from ragbench.experiments.questions.certificate import Certificate, Draft, certify, text_reason
 from ragbench.experiments.questions.chains import Chain, find_chains
-from ragbench.experiments.store import CALLS, CallJournal, locked, write_whole
+from ragbench.experiments.store import CALLS, CallJournal, locked
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import LimitReachedError, check_limits
 from ragbench.lms.lm import RagbenchLM
+from ragbench.outputs import Output
 from ragbench.passages import Passage
 from ragbench.programs.core import predict
 from ragbench.redact import redact
@@ -78,13 +79,18 @@ def write_questions(
     request: Request,
     out: Path,
     watch: Watch = SILENT,
+    *,
+    force: bool = False,
 ) -> Written:
     """Writes questions over `passages` to `out` and returns what came of it.
 
     Raises:
+        ConfigError: `out` is a file that `ragbench questions` did not write, unless `force`.
         DataError: no two passages share a name, so that there is no chain.
         StoppedError: a limit of spending was reached; what is finished is kept.
     """
+    output = Output(out, "questions", force)
+    output.check()
     work = out.with_name(f"{out.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     with locked(work), use(current(), lm=lm, adapter=make_adapter(request.adapter, lm)):
@@ -107,8 +113,9 @@ def write_questions(
                 watch.count("questions", len(written.rows), request.questions)
     if not written.drafts:
         raise DataError("no passages share a name, so that no chain of hops can be drawn")
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in written.rows)
-    write_whole(out, text.encode())
+    if written.rows:
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in written.rows)
+        output.write(text.encode())
     return written
 
 

@@ -18,14 +18,12 @@ from ragbench.experiments.store.facts import (
     varies_with,
 )
 from ragbench.experiments.store.files import (
-    check_output,
     check_same,
     is_claimed,
     locked,
     read_json,
     read_object,
     write_json,
-    write_whole,
 )
 from ragbench.experiments.store.reader import Reader, state_of
 from ragbench.experiments.store.records import StoredRecords

@@ -4,8 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,16 +14,10 @@ from pydantic import TypeAdapter, ValidationError
 from ragbench.errors import RunError
 from ragbench.experiments.config import differing
 from ragbench.logs import LOG, log_to
-from ragbench.paths import make_folder, read_file, sync
+from ragbench.outputs import write_whole
+from ragbench.paths import make_folder, read_file
 
 T = TypeVar("T")
-
-
-def check_output(path: Path) -> None:
-    """Raise RunError if `path` is a file of a run or of a compiled program: no place for output."""
-    cards = map(path.with_name, ("card.json", "sidecar.json"))
-    if path.suffix in (".json", ".db") and path.exists() and any(map(Path.is_file, cards)):
-        raise RunError(f"{path} is a file of {path.parent}; write to another")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -61,29 +54,6 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write `value` as JSON; see `write_whole`."""
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
     write_whole(path, text.encode("utf-8", "replace"))
-
-
-def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write `content`, or its parts, in one step: a reader sees the old file or the new one.
-
-    What was written is fsynced. A link in the place of `path` is replaced, never followed.
-
-    Raises:
-        RunError: the folder cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.writelines([content] if isinstance(content, bytes) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync(path.parent)
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from ragbench.errors import RunError, needs_extra
 from ragbench.experiments.report.page.board import Board
 from ragbench.experiments.report.page.html import page_without_traces
-from ragbench.experiments.store import write_whole
 from ragbench.logs import get
+from ragbench.outputs import Output
 
 _log = get(__name__)
 Format = Literal["svg", "pdf"]
@@ -19,10 +19,13 @@ _BROWSERS = ("chromium", "google-chrome", "chromium-browser", "chrome")
 _INK = "body { margin: 0 } svg { display: block }"
 
 
-def write_figures(board: Board, folder: Path, format: Format) -> list[Path]:
+def write_figures(
+    board: Board, folder: Path, format: Format, *, force: bool = False
+) -> list[Path]:
     """Write each plot of the page of `board` into `folder`, beside its caption (.txt).
 
     A caption says of how many questions the plot is, which intervals it has and which test.
+    `force` replaces files that `ragbench report` did not write.
 
     Raises:
         RunError: there is no browser, or the folder cannot be written.
@@ -30,11 +33,12 @@ def write_figures(board: Board, folder: Path, format: Format) -> list[Path]:
     with needs_extra("figures"):
         import playwright  # noqa: F401
     page = page_without_traces(board)
+    output = Output(folder, "report", force)
     with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a loop, which playwright refuses
-        return pool.submit(_drawn, page, folder, format).result()
+        return pool.submit(_drawn, page, output, format).result()
 
 
-def _drawn(content: str, folder: Path, format: Format) -> list[Path]:
+def _drawn(content: str, folder: Output, format: Format) -> list[Path]:
     from playwright.sync_api import Error, sync_playwright
 
     browsers = [path for path in map(shutil.which, _BROWSERS) if path]
@@ -55,7 +59,6 @@ def _drawn(content: str, folder: Path, format: Format) -> list[Path]:
             ) from None
         page = browser.new_page(color_scheme="light")
         page.goto(address.as_uri())
-        folder.mkdir(parents=True, exist_ok=True)
         for figure in page.evaluate("figures()"):
             if "svg" not in figure:
                 _log.warning("Skipping figure %s: %s", figure["name"], figure["reason"])
@@ -69,9 +72,9 @@ def _drawn(content: str, folder: Path, format: Format) -> list[Path]:
                     print_background=True, page_ranges="1",
                 )  # fmt: skip
                 sheet.close()
-            path = folder / f"{figure['name']}.{format}"
-            write_whole(path, drawing)
-            write_whole(path.with_suffix(".txt"), f"{figure['caption']}\n".encode())
-            written.append(path)
+            output = folder.inside(f"{figure['name']}.{format}")
+            output.write(drawing)
+            folder.inside(f"{figure['name']}.txt").write(f"{figure['caption']}\n".encode())
+            written.append(output.path)
         browser.close()
     return written

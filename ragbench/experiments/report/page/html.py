@@ -22,17 +22,30 @@ from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.report.page.board import Board, find_runs, make_board
 from ragbench.experiments.report.page.data import page_data, pieces
 from ragbench.experiments.report.page.texts import difference_from
-from ragbench.experiments.store import DATABASE, state_of, write_whole
+from ragbench.experiments.store import DATABASE, state_of
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
+from ragbench.outputs import Output
 
 _log = get(__name__)
 
 
-def write_page(board: Board, path: Path, *, title: str = "ragbench report") -> int:
-    """Write the page of `board` to the file `path`, whole or not at all; its size in bytes."""
-    write_whole(path, (text.encode("utf-8", "replace") for text in _parts(board, title)))
-    return path.stat().st_size
+def write_page(
+    board: Board, path: Path, *, title: str = "ragbench report", force: bool = False
+) -> int:
+    """Write the page of `board` to the file `path`, whole or not at all.
+
+    Args:
+        board: What the page shows.
+        path: File to write.
+        title: Title of the page.
+        force: Replace a file that `ragbench report` did not write.
+
+    Returns:
+        The size in bytes.
+    """
+    output = Output(path, "report", force)
+    return output.write(text.encode("utf-8", "replace") for text in _parts(board, title))
 
 
 def page_of(board: Board, *, title: str = "ragbench report") -> str:
