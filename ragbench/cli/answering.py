@@ -36,8 +36,8 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
     ],
     common=(
         "config_file", "program", "set", "k", "compiled", "dataset", "data_file", "corpus_file",
-        "hub", "split", "limit", "retriever", "lm", "api_base", "temperature", "workers", "out",
-        "max_cost", "max_minutes", "dry_run", "metrics", "by_group", "format",
+        "hub", "split", "limit", "retriever", "lm", "api_base", "workers", "out",
+        "max_cost", "max_minutes", "dry_run", "pilot", "metrics", "by_group", "format",
     ),
 )  # fmt: skip
 @shared.program_options
@@ -51,10 +51,12 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
 @by_group_option
 @shared.spread_options
 @shared.dry_run_option
+@shared.pilot_option
 @shared.fresh_option
 @output_options
 def eval_command(
     dry_run: bool,
+    pilot: int | None,
     fresh: bool,
     metrics: tuple[str, ...],
     repeats: int,
@@ -82,13 +84,11 @@ def eval_command(
     limits = shared.take_limits(options)
     config = shared.to_config(**options, complete=True)
     configs = repeat_configs(config, repeats)
-    if dry_run:
-        from ragbench.experiments.estimates import estimate_run, in_all
+    if dry_run or pilot:
+        from ragbench.experiments.estimates import estimate_runs
 
-        estimates = [estimate_run(ready(cell)) for cell in configs]
-        if repeats > 1:
-            estimates = [in_all(f"in all, {repeats} repeats", estimates)]
-        say(*estimates[0].lines())
+        with limited(limits, configs[0].folder()), RunProgress() as progress:
+            say(*estimate_runs(list(map(ready, configs)), pilot=pilot, watch=progress).lines())
         return
     if fresh:
         for cell in configs:

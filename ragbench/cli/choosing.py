@@ -49,6 +49,7 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
         help="Race recorded runs instead, and ask nothing; give two or more.")  # fmt: skip
 @shared.data_options
 @shared.dry_run_option
+@shared.pilot_option
 @shared.answering_options
 @output_options
 def choose_command(
@@ -59,6 +60,7 @@ def choose_command(
     metric: str,
     replay: tuple[Path, ...],
     dry_run: bool,
+    pilot: int | None,
     **options: Any,
 ) -> None:
     """Race programs over the same questions, and spend only what the decision needs.
@@ -85,8 +87,9 @@ def choose_command(
     if docs is not None:
         options |= {"corpus_file": docs, "setting": "pooled"}
     configs = _configs(programs, folder, options)
-    if dry_run:
-        _print_estimate(configs)
+    if dry_run or pilot:
+        with limited(limits, folder), RunProgress() as progress:
+            _print_estimate(configs, pilot, progress)
         return
     with limited(limits, folder), RunProgress() as progress:
         choice = choose(configs, folder, rule=rule, metric=metric, watch=progress)
@@ -135,9 +138,11 @@ def _print(choice: Choice) -> None:
     say(*race_lines(choice))
 
 
-def _print_estimate(configs: Mapping[str, RunConfig]) -> None:
-    """Prints what the full table would take, of which a race asks a part."""
-    from ragbench.experiments.estimates import estimate_run, in_all
+def _print_estimate(
+    configs: Mapping[str, RunConfig], pilot: int | None, progress: RunProgress
+) -> None:
+    """Print what the full table would take, of which a race asks a part."""
+    from ragbench.experiments.estimates import estimate_run, in_all, run_pilot
     from ragbench.experiments.runs.context import ready
 
     context = None
@@ -145,6 +150,8 @@ def _print_estimate(configs: Mapping[str, RunConfig]) -> None:
     for config in configs.values():
         run_context = ready(config, like=context)
         context = context or run_context
+        if pilot:
+            run_pilot(run_context, pilot, progress)
         estimates.append(estimate_run(run_context, afresh=True))
     title = f"the full table of {len(estimates)} programs, of which a race asks a part"
     say(*in_all(title, estimates).lines())

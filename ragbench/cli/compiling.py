@@ -34,17 +34,18 @@ from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, 
 @shared.compile_metric_option
 @shared.fresh_option
 @shared.dry_run_option
+@shared.pilot_option
 @shared.corpus_options
 @shared.answering_options
-def compile_command(dry_run: bool, fresh: bool, **options: Any) -> None:
+def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
     Only training and validation questions are used. The estimated cost is printed first. Give the
     same command again to continue a compile that was interrupted. Use the result with
     `ragbench eval --compiled FOLDER`.
     """
-    from ragbench.experiments.budgets import budget_of, estimate_lines
     from ragbench.experiments.compile import compile_program
+    from ragbench.experiments.estimates import estimate_compile, run_pilot
     from ragbench.experiments.plans import compile_folder, make_plan
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.reuse import set_aside
@@ -52,10 +53,12 @@ def compile_command(dry_run: bool, fresh: bool, **options: Any) -> None:
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
     config = shared.to_config(**options)
-    if dry_run:
-        with limited(limits):
+    if dry_run or pilot:
+        with limited(limits), RunProgress() as progress:
             plan = make_plan(config, settings)
-            say(*estimate_lines(plan, budget_of(plan)))
+            if pilot:
+                run_pilot(plan.run_context, pilot, progress)
+            say(*estimate_compile(plan).lines())
         return
     folder = compile_folder(config, settings)
     if fresh:
@@ -112,6 +115,7 @@ def compiled_command(folder: Path) -> None:
 @shared.data_options
 @shared.answering_options
 @shared.dry_run_option
+@shared.pilot_option
 @output_options
 def verdict_command(
     seeds: int,
@@ -123,6 +127,7 @@ def verdict_command(
     repeats: int,
     read: Path | None,
     dry_run: bool,
+    pilot: int | None,
     **options: Any,
 ) -> None:
     """Test whether compiling a program helps, beyond the form of its answers.
@@ -147,10 +152,11 @@ def verdict_command(
     if (until is None) != (max_questions is None):
         raise click.UsageError("--until decided and --max-questions N go together")
     request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, max_questions, repeats)
-    if dry_run:
-        say(*estimate_verdict(config, compile_config, request))
-        return
     folder = verdict_folder(config, compile_config)
+    if dry_run or pilot:
+        with limited(limits, folder), RunProgress() as progress:
+            say(*estimate_verdict(config, compile_config, request, pilot=pilot, watch=progress))
+        return
     with limited(limits, folder), RunProgress() as progress:
         verdict = run_verdict(config, compile_config, request, on_message=say, watch=progress)
     show(verdict_report(verdict))
@@ -170,12 +176,13 @@ def verdict_command(
              "[default: the file's]")  # fmt: skip
 @shared.spread_options
 @shared.dry_run_option
+@shared.pilot_option
 @shared.limit_options
 @shared.log_option
 @output_options
 def sweep_command(
     file: str, out: Path | None, workers: int | None, limit: int | None, dry_run: bool,
-    processes: int | None, engine: str | None,
+    pilot: int | None, processes: int | None, engine: str | None,
     **options: Any,
 ) -> None:  # fmt: skip
     """Run every cell of a sweep FILE, one after another, and compare them.
@@ -194,10 +201,11 @@ def sweep_command(
         if value is not None:
             over[name] = value or None
     sweep = load_sweep(file, out=out, over=over)
-    if dry_run:
-        show(estimate_report(sweep))
-        return
     limits = shared.take_limits(options)
+    if dry_run or pilot:
+        with limited(limits, sweep.folder), RunProgress() as progress:
+            show(estimate_report(sweep, pilot=pilot, watch=progress))
+        return
     with limited(limits, sweep.folder), RunProgress() as progress:
         swept = run_sweep(sweep, progress)
     show(sweep_report(swept))
@@ -215,10 +223,11 @@ def sweep_command(
 @shared.program_options
 @stack(*shared.field_options(TuneConfig, "Search"))
 @shared.dry_run_option
+@shared.pilot_option
 @shared.data_options
 @shared.answering_options
 @output_options
-def tune_command(dry_run: bool, **options: Any) -> None:
+def tune_command(dry_run: bool, pilot: int | None, **options: Any) -> None:
     """Search a program's knobs with Optuna and keep the Pareto front.
 
     Uses validation questions (50 unless --limit says otherwise), or training questions with --split
@@ -234,10 +243,11 @@ def tune_command(dry_run: bool, **options: Any) -> None:
     settings = shared.take_settings(TuneConfig, "tune", options)
     limits = shared.take_limits(options)
     config = shared.to_config(**options)
-    if dry_run:
-        say(*estimate_tune(config, settings).lines())
-        return
     folder = tune_folder(config)
+    if dry_run or pilot:
+        with limited(limits, folder), RunProgress() as progress:
+            say(*estimate_tune(config, settings, pilot=pilot, watch=progress).lines())
+        return
     with limited(limits, folder):
         with RunProgress() as progress:
             tuned = tune(config, settings, on_message=say, watch=progress)

@@ -13,7 +13,7 @@ import click
 import yaml
 
 import ragbench
-from ragbench.cli.command import Command, command, option, output_options
+from ragbench.cli.command import Command, command, output_options
 from ragbench.cli.printing import for_machines, print_table, say, show
 from ragbench.experiments.report.table import Column, Table
 from ragbench.paths import cache_root
@@ -48,7 +48,6 @@ def list_command(kind: str) -> None:
     "show",
     examples=[
         "ragbench show program ircot",
-        "ragbench show program ircot --diagram",
         "ragbench show config ircot > mine.yaml",
         "ragbench show run runs/A --format csv",
         "ragbench show run runs/A q17",
@@ -57,21 +56,14 @@ def list_command(kind: str) -> None:
 @click.argument("kind", type=click.Choice(ONE), metavar="KIND")
 @click.argument("name")
 @click.argument("qid", required=False)
-@option("--diagram", is_flag=True, group="Output",
-        help="Of a program: how a question goes through it, as a Mermaid flow chart.")  # fmt: skip
 @output_options
-def show_command(kind: str, name: str, qid: str | None, diagram: bool) -> None:
+def show_command(kind: str, name: str, qid: str | None) -> None:
     """Show one program, retriever, optimizer, metric, protocol, config or run.
 
     KIND is program, retriever, optimizer, metric, protocol, config or run. For a run, NAME is its
     folder, and QID one of its questions, shown with its steps, passages and calls. --format is
     for a run's table of questions; all else is text.
     """
-    if diagram:
-        if kind != "program":
-            raise click.UsageError(f"a {kind} has no diagram; ask for one of a program")
-        click.echo(_diagram(name))
-        return
     if kind == "run":
         from ragbench.experiments.report.trace import run_report
 
@@ -206,15 +198,6 @@ def _program(name: str) -> Iterator[str]:
     yield from _departures(name)
     yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
     yield from _knobs(program.Knobs, variants=list(program.variants))
-
-
-def _diagram(name: str) -> str:
-    from ragbench.experiments.diagrams import diagram
-    from ragbench.user_code import allow
-
-    allow(name)
-    program = _registry("program").get(name)
-    return diagram(program, next(iter(program.variants)))
 
 
 def _departures(name: str) -> Iterator[str]:

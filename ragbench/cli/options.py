@@ -125,8 +125,12 @@ fresh_option = option(
     help="Rename an earlier result of the same settings and ask again.",
 )  # fmt: skip
 dry_run_option = option(
-    "--dry-run", is_flag=True, group="Limits", help="Print the estimated cost, and stop."
+    "--dry-run", is_flag=True, group="Limits", help="Print the bounds of the cost, and stop."
 )
+pilot_option = option(
+    "--pilot", type=click.IntRange(min=3), metavar="N", group="Limits",
+    help="Run the first N questions, print the cost and the time of the rest, and stop.",
+)  # fmt: skip
 limit_options = stack(
     option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
            help="Stop before spending more than this."),

@@ -7,8 +7,10 @@ the cache, so it takes the same path to the same program.
 """
 
 import itertools
+import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from dspy import LMError
@@ -16,18 +18,27 @@ from dspy import LMError
 from ragbench import optimizers
 from ragbench.context import current, use
 from ragbench.errors import RunError
-from ragbench.experiments import artifacts, budgets, outcomes, store
+from ragbench.experiments import artifacts, outcomes, store
 from ragbench.experiments.config import CompileConfig, RunConfig
+from ragbench.experiments.estimates import (
+    LEAST,
+    Spend,
+    budget_of,
+    check_limit,
+    estimate_compile,
+    question_cost,
+)
 from ragbench.experiments.outcomes import Outcome
 from ragbench.experiments.plans import Plan, claim, make_plan
-from ragbench.experiments.runs.context import RunContext, asks_servers, stop_if_refused
+from ragbench.experiments.runs.context import RunContext, stop_if_refused
 from ragbench.experiments.runs.reuse import reuse_line
-from ragbench.experiments.watch import SILENT, Watch
-from ragbench.ledger import Side
+from ragbench.experiments.watch import SILENT, Forecast, Watch
+from ragbench.ledger import OpenLedger, Side
 from ragbench.lms.calls import room
 from ragbench.optimizers.students import EndlessError
 from ragbench.programs.core.indexed import prepare_all
 from ragbench.programs.external import adapter_of
+from ragbench.record import total
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
@@ -58,12 +69,10 @@ def compile_program(
             line = reuse_line(config, "the compiled program", written, *also)
             on_message(line or f"{plan.folder} is compiled already")
             return plan.folder
-        if not asks_servers(plan.run_context.retriever):  # it is free, and an estimate searches it
-            plan.run_context.retriever.build(IndexStore(), watch.prepare)
-        budget = budgets.budget_of(plan)
+        budget = budget_of(plan)
         if budget is None:
-            budgets.check_limit(plan)
-        for line in budgets.estimate_lines(plan, budget):
+            check_limit(plan)
+        for line in estimate_compile(plan).lines():
             on_message(line)
         plan.run_context.check_lms()
         for role, lm in (("the prompt LM", plan.prompt_lm), ("the teacher", plan.teacher)):
@@ -78,11 +87,12 @@ def compile_program(
         try:
             with journal.open() as ledger, plan.run_context.active():
                 with use(current().plus(Side(store.PREPARATION_SIDE))):
-                    plan.run_context.retriever.build(IndexStore(), watch.prepare)
+                    progress = Forecast(watch, ledger.calls)
+                    plan.run_context.retriever.build(IndexStore(), progress)
                     questions = (*plan.train, *plan.val)
                     ahead = [example.question for example in questions]
-                    prepare_all(plan.run_context.program, ahead, watch.prepare)
-                outcome = _search(plan, budget, on_message, watch)
+                    prepare_all(plan.run_context.program, ahead, progress)
+                outcome = _search(plan, budget, ledger, on_message, watch)
         except (RunError, LMError) as error:  # it may quote a provider, who may quote a key
             if ledger is not None:
                 stop_if_refused(ledger, failed=True)
@@ -96,7 +106,11 @@ def compile_program(
 
 
 def _search(
-    plan: Plan, budget: optimizers.Budget | None, on_message: OnMessage, watch: Watch
+    plan: Plan,
+    budget: optimizers.Budget | None,
+    ledger: OpenLedger,
+    on_message: OnMessage,
+    watch: Watch,
 ) -> Outcome:
     config = plan.run_context.config
     metric = plan.settings.optimizer_metric
@@ -131,7 +145,7 @@ def _search(
     )
     start = time.perf_counter()
     with use(current().plus(Side("zero_shot"))):
-        before = optimizers.measure(plan.run_context.program, plan.val, task)
+        before = _measure_first(plan, task, ledger, on_message)
     words = outcomes.in_words(before, plan)
     on_message(f"zero-shot on validation: {metric} {before.mean:.3f} ({words})")
     if before.failed == len(plan.val):
@@ -145,3 +159,28 @@ def _search(
     words = outcomes.in_words(after, plan)
     on_message(f"compiled on validation:  {metric} {after.mean:.3f} ({words})")
     return outcomes.judge(plan, Outcome(result, before, after, time.perf_counter() - start))
+
+
+def _measure_first(
+    plan: Plan, task: optimizers.Task, ledger: OpenLedger, on_message: OnMessage
+) -> optimizers.Scores:
+    """Score the uncompiled program, and print the cost of the compile after three questions."""
+    program = plan.run_context.program
+    spends = []
+    scores: list[float] = []
+    failed = 0
+    for example in plan.val[:LEAST]:
+        begun = len(ledger.calls)
+        single = optimizers.measure(program, [example], task)
+        scores += single.scores
+        failed += single.failed
+        spent = total(ledger.calls[begun:])
+        price = math.inf if spent.cost_usd is None else spent.cost_usd
+        spends.append(Spend(spent.calls, spent.all_tokens, price, spent.latency_s))
+    if len(spends) == LEAST:
+        cost = replace(question_cost(plan.run_context), measured=spends, threads=1)
+        on_message(f"measured on {LEAST} validation questions:")
+        for line in estimate_compile(plan, cost).lines():
+            on_message(line)
+    remaining = optimizers.measure(program, plan.val[LEAST:], task)
+    return optimizers.Scores((*scores, *remaining.scores), failed + remaining.failed)

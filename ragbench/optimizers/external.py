@@ -42,7 +42,7 @@ class OwnOptimizer(Optimizer):
     made: ClassVar[Any]
     sees = "what it asks for"
     changes = "what it likes"
-    formula = "measured by a rehearsal with made-up replies; unknown where that fails"
+    formula = "unknown; give --max-calls"
     keeps_ties = True
     needs = Needs(prompt_lm=True, teacher=True)
 

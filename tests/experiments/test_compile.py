@@ -3,6 +3,7 @@
 import json
 import re
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ from ragbench import api
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
-from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.compare.running import estimate_verdict
 from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
-from ragbench.experiments.estimates import rehearse_questions
+from ragbench.experiments.estimates import Spend, estimate_compile, question_cost
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
@@ -119,20 +119,30 @@ def test_the_estimate_holds_what_is_spent(
 
 
 @pytest.mark.parametrize("optimizer", ["bootstrap", "mipro", "gepa", "copro"])
-def test_the_upper_end_is_the_bound_of_the_optimizer_and_not_of_every_reply(
+def test_estimate_after_three_validation_questions_scales_program_runs(
     optimizer: str, config: RunConfig, tmp_path: Path
 ) -> None:
-    """Runs of a loop take 1 to 6 calls; hundreds of them do not all take the most."""
     plan = make_plan(config.but(program="ircot", k=2), how(tmp_path, optimizer=optimizer))
-    found = estimate_compile(plan)
     budget = plan.optimizer.estimate(plan.size)
-    runs = budget.runs.high + 2 * len(plan.val)
-    likely_each = rehearse_questions(plan.run_context, plan.val).likely
-    assert found.high.calls == runs * likely_each.calls + budget.prompt_calls.high
-    middle = (budget.runs.low + budget.runs.high) / 2 + 2 * len(plan.val)
-    assert found.likely.tokens == middle * likely_each.tokens
-    assert found.low.calls < found.likely.calls <= found.high.calls
-    assert any("the most program runs, of 3 calls each" in note for note in found.notes)
+    runs = [n + 2 * len(plan.val) for n in (budget.runs.low, budget.runs.high)]
+    before = estimate_compile(plan)
+    assert before.low.calls == runs[0]  # a call for each run
+    cost = replace(question_cost(plan.run_context), measured=[Spend(3, 900, 0.1, 2.0)] * 3)
+    found = estimate_compile(plan, cost)
+    assert (found.low.calls, found.high.calls) == (3 * runs[0], 3 * runs[1])
+    assert found.likely.tokens == pytest.approx(900 * sum(runs) / 2)
+    assert found.high.calls < before.high.calls
+
+
+def test_compile_prints_the_measured_cost_before_it_searches(
+    config: RunConfig, server: FakeServer, tmp_path: Path
+) -> None:
+    _, said = make(config, tmp_path, optimizer="random_search")
+    place = said.index("measured on 3 validation questions:")
+    assert place < next(i for i, line in enumerate(said) if line.startswith("zero-shot on"))
+    runs = re.findall(r"program runs: (\d+) to (\d+)", " ".join(said))[0]
+    low, high = (f"{int(n):,}" for n in runs)
+    assert f"  calls   {low} to {high}" in said[place + 2]  # vanilla makes one call
 
 
 def test_a_teacher_and_a_prompt_model_are_counted_apart(
@@ -277,7 +287,7 @@ def test_an_optimizer_is_handed_over_as_an_object_or_registered_as_a_class(
 ) -> None:
     given = {
         "data_file": str(config.data_file), "lm": "openai/fake", "api_base": server.url, "k": 1,
-        "adapter": "chat",
+        "adapter": "chat", "max_calls": 500,
     }  # fmt: skip
     handed = dspy.BootstrapFewShot(max_bootstrapped_demos=2, max_labeled_demos=0)
     folder = api.compile(
@@ -290,7 +300,8 @@ def test_an_optimizer_is_handed_over_as_an_object_or_registered_as_a_class(
     assert card.optimizer["name"].startswith("dspy.teleprompt.bootstrap:BootstrapFewShot#")
     assert handed.metric is None, "the object that was handed over changed"
     OPTIMIZERS.register("mine", listed=False)(dspy.LabeledFewShot)  # as an entry point would
-    folder, _ = make(config, tmp_path, optimizer="mine", opt_set={"k": 3})
+    with spending(Limits(calls=500)):
+        folder, _ = make(config, tmp_path, optimizer="mine", opt_set={"k": 3})
     assert read_sidecar(folder).optimizer["knobs"]["k"] == 3
     with pytest.raises(ConfigError, match="neither a name nor a"):
         api.compile("vanilla", "jsonl", optimizer=3, **given)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from ragbench.experiments.config import (
     SHIPPED_FOLDER,
     CompileConfig,
     RunConfig,
-    config_text,
     load_config,
     make_config,
     shipped_configs,
@@ -104,7 +102,7 @@ def load(name: str) -> RunConfig:
 
 
 @pytest.mark.parametrize("name", shipped_configs())
-def test_a_shipped_config_holds_and_says_what_a_question_takes(name: str) -> None:
+def test_a_shipped_config_holds(name: str) -> None:
     config = load(name)
     resolve(RETRIEVERS.get(config.retriever).Settings, config.retriever, config.retriever_set)
     assert config.dataset in DATASETS.names()
@@ -112,8 +110,6 @@ def test_a_shipped_config_holds_and_says_what_a_question_takes(name: str) -> Non
     if name != "base":
         assert config.program == name
         PROGRAMS.get(name)(shelf(), **config.set)
-    cost = r"^# A question takes [\d,]+.* tokens, estimated by --dry-run; --limit 0 asks the whole"
-    assert re.search(cost, config_text(name), re.MULTILINE)
 
 
 def test_a_variant_is_one_system_however_it_is_asked_for() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError, RunError
-from ragbench.experiments import budgets
 from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
@@ -187,9 +186,8 @@ def test_threads_of_its_own_are_under_the_limits(spec: str, tmp_path: Path) -> N
 
 
 def test_one_that_asks_forever_ends_at_its_limit_also_where_the_cache_answers(
-    spec: str, world: World, monkeypatch: pytest.MonkeyPatch
+    spec: str, world: World
 ) -> None:
-    monkeypatch.setattr(budgets, "_MOST_RUNS", 100)
     settings = CompileConfig(optimizer=f"{spec}Forever", out=world.folder / "out")
     stopped = pytest.raises(RunError, match="does not end: it ran the program 520 times")
     with spending(Limits(calls=26)), stopped:

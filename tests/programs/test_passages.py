@@ -2,19 +2,15 @@
 
 from typing import Any
 
-import dspy
 import pytest
 
 from ragbench.errors import KnobError
-from ragbench.experiments.estimates import rehearse
-from ragbench.lms.adapters import make_adapter
 from ragbench.passages import Passage
 from ragbench.programs import CRAG, RQRAG, FaithfulRAG, SelfRAG
-from ragbench.programs.workflow import faithful_rag
 from ragbench.programs.workflow.crag import strips_of
 from ragbench.programs.workflow.faithful_rag import pieces_of
 from ragbench.signatures import QUERY_ACTIONS
-from tests.fakes import Asked, Reply, ScriptedLM
+from tests.fakes import Asked, Reply
 from tests.programs.shelf import TOWN, ask, check, ended, queries, rules, shelf, shown, step
 
 HARWICK: Any = [{"answer": "Harwick"}]
@@ -275,13 +271,6 @@ def test_the_best_pieces_of_all_facts_are_pooled_by_score() -> None:
     replies = {**MEMORY, **facts, "AnswerFaithfully": HARWICK}
     prediction, _ = check(FaithfulRAG, replies, k=2, piece_words=5, chunk_topk=1)
     assert step(prediction, "align").observation == "Orla Venn | She was born in Harwick."
-
-
-def test_a_rehearsal_embeds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faithful_rag, "make_embedder", None)
-    example = dspy.Example(question=TOWN).with_inputs("question")
-    rehearsed: Any = rehearse(FaithfulRAG(shelf()), [example], make_adapter("json", ScriptedLM()))
-    assert rehearsed.high.calls == 4
 
 
 def test_nothing_remembered_and_no_alignment_leave_the_passages() -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import ConfigError, DataError, StoppedError
-from ragbench.experiments.budgets import estimate_compile
 from ragbench.experiments.compare.paired import Arm
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
@@ -36,10 +35,16 @@ from ragbench.experiments.compare.verdicts import (
 )
 from ragbench.experiments.compile import OnMessage, compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import estimate_run, in_all
+from ragbench.experiments.estimates import (
+    estimate_compile,
+    estimate_run,
+    in_all,
+    question_cost,
+    run_pilot,
+)
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.runs.context import RunContext, ready
-from ragbench.experiments.runs.repeats import evaluate_repeats
+from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked, read_object
 from ragbench.experiments.watch import SILENT, Watch
@@ -185,24 +190,41 @@ def votes_for(zero_shot: Arm, compiled: Arm) -> int:
 
 
 def estimate_verdict(
-    config: RunConfig, settings: CompileConfig, request: VerdictRequest
+    config: RunConfig,
+    settings: CompileConfig,
+    request: VerdictRequest,
+    *,
+    pilot: int | None = None,
+    watch: Watch = SILENT,
 ) -> list[str]:
-    """What the arms of a verdict take and what its compiles take, in lines for people."""
+    """Estimate the arms of a verdict and its compiles, each arm by the questions of zero-shot.
+
+    Args:
+        config: The run.
+        settings: The compile.
+        request: The arms.
+        pilot: Questions to run first, in the arm zero-shot.
+        watch: The receiver of the pilot's progress.
+
+    Returns:
+        Lines to print.
+    """
     folder = verdict_folder(config, settings)
-    run_context = ready(config.but(out=folder / ZERO_SHOT))
+    repeat_config = repeat_configs(config.but(out=folder / ZERO_SHOT), request.repeats)[0]
+    run_context = ready(repeat_config)
+    if pilot:
+        run_pilot(run_context, pilot, watch)
     zero_shot = estimate_run(run_context)
-    form = estimate_run(ready(config.but(out=folder / FORM, form=True), like=run_context))
-    compiling = estimate_compile(make_plan(config, settings, like=run_context))
+    cost = question_cost(run_context)
+    n = len(run_context.examples)
+    compiling = estimate_compile(make_plan(config, settings, like=run_context), cost)
+    n_arms = 2 * request.repeats * (1 + request.seeds) - 1
+    arms = cost.times(n_arms * n, n_arms * n)
     notes = [
-        f"{request.seeds} compiles, and after each of them both arms again, without the "
-        "demonstrations that compiling may add to their prompts"
+        f"{request.seeds} compiles and {n_arms + 1} runs, without the demonstrations that "
+        "compiling may add to the prompts"
     ]
     if request.equal_cost:
         notes.append("without the votes at equal cost, which take as much as one compiled arm")
-    if request.repeats > 1:
-        notes.append(f"every arm asks each question {request.repeats} times")
-    arms = [zero_shot, form] * request.repeats
-    total = in_all("in all", [*arms, *[compiling, *arms] * request.seeds], notes)
-    lines = [f"arm {ZERO_SHOT}", *zero_shot.lines(), f"arm {FORM}", *form.lines()]
-    lines += ["compile", *compiling.lines(), *total.lines()]
-    return list(filter(None, lines))
+    total = in_all("in all", [zero_shot, arms, *[compiling] * request.seeds], notes)
+    return [f"arm {ZERO_SHOT}", *zero_shot.lines(), "compile", *compiling.lines(), *total.lines()]

@@ -15,7 +15,6 @@ from ragbench.experiments.compare.paired import Arm, Shared
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import LEAST_PILOT, Comparison, Interval
-from ragbench.ranges import Range
 
 #: Facts of an index about replies that are not whole.
 _LOSSES = ("cut_replies", "unreadable_replies")
@@ -180,11 +179,8 @@ def index_lines(evaluation: Evaluation) -> list[str]:
     usd = "unknown" if index.usd is None else f"{index.usd:.4f}"
     in_all = "unknown" if total is None else f"{total:.4f}"
     facts = evaluation.card.index
-    amounts = []
-    for unit, taken in (("calls", index.calls), ("tokens", index.tokens)):
-        bounds = facts.get(f"expected_{unit}")
-        amounts.append(f"{taken:,} {unit}" + (f" ({Range(*bounds)} expected)" if bounds else ""))
-    lines = [f"index: {', '.join(amounts)}, {usd} $; the {n} questions with it: {in_all} $"]
+    amounts = f"{index.calls:,} calls, {index.tokens:,} tokens"
+    lines = [f"index: {amounts}, {usd} $; the {n} questions with it: {in_all} $"]
     lost = ", ".join(f"{name} {facts[name]}" for name in _LOSSES if facts.get(name))
     if lost:
         lines.append(f"the index lost {lost}; the next run that makes it asks for them again")

@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
-from ragbench.experiments.budgets import estimate_compile
-from ragbench.experiments.estimates import Estimate, estimate_run, in_all
+from ragbench.experiments.estimates import (
+    Estimate,
+    estimate_compile,
+    estimate_run,
+    in_all,
+    question_cost,
+    run_pilot,
+)
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, rows_of
 from ragbench.experiments.report.repeats import pooled_table
@@ -18,6 +24,7 @@ from ragbench.experiments.report.table import Column, Report, Table, with_interv
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, arms_of, checked
+from ragbench.experiments.watch import SILENT, Watch
 
 if TYPE_CHECKING:
     from ragbench.experiments.tune import Tuned
@@ -82,8 +89,14 @@ def _pooled(swept: Swept) -> Report:
         yield pooled_table(list(arms.values()), list(arms))
 
 
-def estimate_report(sweep: Sweep) -> Report:
-    """Each cell with what it would spend, for the questions that it has not answered yet."""
+def estimate_report(sweep: Sweep, *, pilot: int | None = None, watch: Watch = SILENT) -> Report:
+    """Estimate each cell, for the questions that it has not answered yet.
+
+    Args:
+        sweep: The cells.
+        pilot: Questions to run first in each cell that needs no compile.
+        watch: The receiver of the pilot's progress.
+    """
     runs = list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()
@@ -91,8 +104,10 @@ def estimate_report(sweep: Sweep) -> Report:
         lines = []
         if error and error.folder not in programs and not (error.folder / SIDECAR).is_file():
             programs.add(error.folder)
-            compiles.append(estimate_compile(error))
+            compiles.append(estimate_compile(error, question_cost(run_context)))
             lines = compiles[-1].lines()
+        if pilot and not error:
+            run_pilot(run_context, pilot, watch)
         runs.append(estimate_run(run_context))
         lines += runs[-1].lines()
         if error:

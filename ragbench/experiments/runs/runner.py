@@ -57,7 +57,7 @@ from ragbench.experiments.store import (
     put_price,
     write_json,
 )
-from ragbench.experiments.watch import SILENT, Watch
+from ragbench.experiments.watch import SILENT, Forecast, Watch
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import (
     CallRefusedError,
@@ -74,7 +74,7 @@ from ragbench.programs.core.indexed import index_facts, prepare_all
 from ragbench.programs.core.program import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
-from ragbench.retrievers import IndexStore, PerQuestion, Progress
+from ragbench.retrievers import IndexStore, PerQuestion
 from ragbench.user_code import blamed_on, contained, message_of
 
 _log = get(__name__)
@@ -188,7 +188,7 @@ def _answer(
     n = len(todo)
     with run_context.active(), Store(run_context.config.folder(), card) as store:
         try:
-            prepare(run_context, todo, store, watch.prepare)
+            prepare(run_context, todo, store, watch)
         finally:  # what was made for all questions is known now
             card = card.model_copy(update={
                 "index": {**card.index, **index_facts(run_context.program)},
@@ -234,7 +234,7 @@ def prepare(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
     store: Writer,
-    progress: Progress | None = None,
+    watch: Watch = SILENT,
 ) -> None:
     """Make what all questions share: the index, loaded if it is stored, and the program's own.
 
@@ -248,7 +248,8 @@ def prepare(
     ahead = [example.question for example in todo]
     try:
         also = partial(store.file_call, PREPARATION)
-        with open_ledger(also):
+        with open_ledger(also) as ledger:
+            progress = Forecast(watch, ledger.calls)
             run_context.retriever.build(IndexStore(), progress)
             with blamed_on(program, f"the preparation of {program.name}"):
                 prepare_all(program, ahead, progress)

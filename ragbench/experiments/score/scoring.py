@@ -194,7 +194,7 @@ def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
             prompt = estimate_tokens(annotation.signature.instructions + inputs) + _FRAME
             calls += [one_call(prompt, asking.lm)] * unit.calls
     title = f"scoring {folder}: {len(calls)} questions to models"
-    return in_all("", calls).times(1, 1, 1, tries=2, title=title, notes=[ASKED_TWICE])
+    return in_all("", calls).times(1, 2, title, [ASKED_TWICE])
 
 
 _KINDS: Mapping[str, type[Annotation]] = {

@@ -26,7 +26,7 @@ from ragbench import errors, metrics
 from ragbench.experiments import artifacts
 from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import RunConfig, TuneConfig
-from ragbench.experiments.estimates import Estimate, each_of, estimate_run, in_all
+from ragbench.experiments.estimates import Estimate, estimate_run, in_all, question_cost, run_pilot
 from ragbench.experiments.runs.context import build
 from ragbench.experiments.store import is_claimed, locked, read_records, write_json
 from ragbench.experiments.tune.search import COSTS, Point, Search, make_space, objective
@@ -310,35 +310,28 @@ def without_luck(
     return hull([estimate.interval(), without.interval()])
 
 
-def estimate_tune(config: RunConfig, settings: TuneConfig) -> Estimate:
-    """What the trials still to come are expected to spend; asks no server.
+def estimate_tune(
+    config: RunConfig, settings: TuneConfig, *, pilot: int | None = None, watch: Watch = SILENT
+) -> Estimate:
+    """Estimate the trials that are left, of which a poor one ends early and a known one is free.
 
-    No trial is taken to be dearer than the dearest of three: the knobs as given, all at the lower
-    end of their range, all at the upper one. It may cost nothing: a combination that comes again is
-    not asked again, and a poor one is given up early.
+    Args:
+        config: The run.
+        settings: The search.
+        pilot: Questions to run first, with the knobs as given.
+        watch: The receiver of the pilot's progress.
     """
     search = prepare(config, settings, SILENT)
     done = 0
     path = search.folder / STUDY
     if is_claimed(search.folder / ASKED, _asked(search), "a search") and path.is_file():
         done = _told(optuna.load_study(study_name="tune", storage=f"sqlite:///{path}"))
-    sample = [estimate_run(search.made({}), afresh=True)]
-    for end in (0, -1):
-        knobs: dict[str, Any] = {}
-        for name, values in search.space.items():
-            choices = getattr(values, "choices", None) or (values.low, values.high)
-            knobs[name] = choices[end]
-        with suppress(errors.KnobError):
-            sample.append(estimate_run(search.made(knobs), afresh=True))
-    trials_ahead = max(0, settings.trials - done)
-    likely = each_of(max, (estimate.likely for estimate in sample)).times(trials_ahead)
-    high = each_of(max, (estimate.high for estimate in sample)).times(trials_ahead)
-    trials = Estimate(likely=likely, high=high)
-    title = f"{settings.trials} trials of {len(search.run_context.examples)} questions each"
-    notes = [
-        *sample[0].notes,
-        "a combination of knobs that comes again is not asked again",
-        "a trial is taken to be as dear as with all knobs at one end, or as given, at the most",
-    ]
-    amounts = [estimate_run(search.made({})), trials]
-    return in_all(f"{title}, {done} done before" if done else title, amounts, notes)
+    run_context = search.made({})
+    if pilot:
+        run_pilot(run_context, pilot, watch)
+    n = len(run_context.examples)
+    trials = question_cost(run_context).times(0, max(0, settings.trials - done) * n)
+    title = f"{settings.trials} trials of {n} questions each"
+    baseline = estimate_run(run_context)
+    notes = [*baseline.notes, "a trial counts as much as one with the knobs as given"]
+    return in_all(f"{title}, {done} done before" if done else title, [baseline, trials], notes)

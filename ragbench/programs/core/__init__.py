@@ -70,4 +70,4 @@ from ragbench.programs.core.text import (
     one_line,
     sentences_of,
 )
-from ragbench.programs.core.trace import BudgetSpentError, Rehearsal, StopReason, Trace, stalled
+from ragbench.programs.core.trace import BudgetSpentError, StopReason, Trace, stalled

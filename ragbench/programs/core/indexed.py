@@ -2,18 +2,16 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import dspy
 
-from ragbench.context import current
 from ragbench.ledger import open_ledger
 from ragbench.programs.core.program import CallKind, K, RAGProgram, finders_of
 from ragbench.programs.core.text import Passages
-from ragbench.programs.core.trace import Rehearsal, Trace, role_lm
-from ragbench.retrievers import Corpus, Passage, PerQuestion, Progress, Retriever
-from ragbench.retrievers.lm_index import IndexAhead, LMIndex, at_once, rehearsed
+from ragbench.programs.core.trace import Trace, role_lm
+from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
+from ragbench.retrievers.lm_index import LMIndex, at_once
 from ragbench.signatures import role_of
 
 
@@ -45,8 +43,7 @@ class IndexProgram(RAGProgram[K]):
         """
         retriever = self.retriever
         if not isinstance(retriever, PerQuestion):
-            expected = self._expected(retriever.corpus)
-            self._facts = {**self.index_of(retriever, progress).facts(), **expected}
+            self._facts = self.index_of(retriever, progress).facts()
             return
         corpus = retriever.corpus
         questions = list(dict.fromkeys(questions))
@@ -64,43 +61,14 @@ class IndexProgram(RAGProgram[K]):
         )
         self._facts = _summed([index.facts() for index in indexes])
 
-    def index_ahead(self, questions: Sequence[str] = ()) -> Sequence[IndexAhead]:
-        """What is still to be asked for the index, or for those of `questions`.
-
-        It is found by making the index without asking anybody.
-        """
-        calls = self.other_calls()
-        if not calls:
-            return ()
-        corpus = self.retriever.corpus
-        corpora = [corpus]
-        if isinstance(self.retriever, PerQuestion):
-            places = []
-            for text in questions:
-                for own in corpus.contexts_of(text):
-                    places.append(own)
-            corpora = list(map(corpus.subset, places))
-        with dspy.context(lm=self._index_lm()):
-            indexes, ahead = rehearsed(self.index_kind, corpora, **self._settings())
-        if len(corpora) == 1:
-            _REHEARSED[self._key(corpus)] = indexes[0]
-        return [replace(ahead, role=calls[0].role)]
-
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
-        """The index of the corpus that `retriever` searches, built; in a rehearsal, a made-up one.
+        """The index of the corpus that `retriever` searches, built.
 
         Raises:
             dspy.LMError: a reply could not be had.
         """
         with dspy.context(lm=self._index_lm()):
-            if current().get(Rehearsal) is None:
-                return self.index_kind.of(retriever.corpus, progress=progress, **self._settings())
-            key = self._key(retriever.corpus)
-            if key not in _REHEARSED:
-                (_REHEARSED[key],), _ = rehearsed(
-                    self.index_kind, [retriever.corpus], **self._settings()
-                )
-            return _REHEARSED[key]
+            return self.index_kind.of(retriever.corpus, progress=progress, **self._settings())
 
     def opened(self, trace: Trace) -> Any:
         """The index for the question of `trace`, noted as a step with what it took.
@@ -132,22 +100,6 @@ class IndexProgram(RAGProgram[K]):
         """
         return self._facts
 
-    def _expected(self, corpus: Corpus) -> dict[str, list[int]]:
-        """Fewest and most calls and tokens of an index that is yet to be made, with those kept."""
-        with dspy.context(lm=self._index_lm()):
-            if self.index_kind(corpus, **self._settings()).is_stored_whole():
-                return {}
-        expected: dict[str, list[int]] = {}
-        for ahead in self.index_ahead():
-            calls, tokens = ahead.known
-            expected_tokens = ahead.prompt_tokens + ahead.reply_tokens
-            expected["expected_calls"] = [calls + ahead.calls.low, calls + ahead.calls.high]
-            expected["expected_tokens"] = [
-                tokens + expected_tokens.low,
-                tokens + expected_tokens.high,
-            ]
-        return expected
-
     def _index_lm(self) -> Any:
         return role_lm(next((call.role for call in self.other_calls()), ""))
 
@@ -158,10 +110,6 @@ class IndexProgram(RAGProgram[K]):
             lm = ""
         fields = self.index_kind.Settings.model_fields
         return {"lm": lm, **{name: getattr(self.knobs, name) for name in fields}}
-
-    def _key(self, corpus: Corpus) -> tuple[str, ...]:
-        settings = {**self._settings(), "lm": ""}  # a rehearsal asks another LM than the run
-        return self.index_kind.name, corpus.digest, repr(settings)
 
 
 class SearchedIndex(IndexProgram[K]):
@@ -217,14 +165,6 @@ def prepare_all(
         finder.prepare(questions, progress)
 
 
-def index_ahead(program: RAGProgram, questions: Sequence[str]) -> list[IndexAhead]:
-    """What is still to be asked for the indexes of `program`, by role."""
-    ahead: list[IndexAhead] = []
-    for indexed in index_programs(program):
-        ahead += indexed.index_ahead(questions)
-    return ahead
-
-
 def index_facts(program: RAGProgram) -> Mapping[str, Any]:
     """What the indexes of `program` took and how large they are; empty for none."""
     facts = [indexed.index_facts() for indexed in index_programs(program)]
@@ -246,7 +186,3 @@ def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             else:
                 sums[name] = before + value
     return sums
-
-
-#: Made-up indexes of this process, for its estimates.
-_REHEARSED: dict[tuple[str, ...], LMIndex] = {}

@@ -60,10 +60,6 @@ def role_lm(role: str) -> Any:
     return current().role_lms.get(role) or dspy.settings.lm
 
 
-class Rehearsal:
-    """Part of the context while every reply is made up, to count calls: nothing made is kept."""
-
-
 class BudgetSpentError(Exception):
     """A limit of the question's budget is reached; what follows is a forced answer."""
 

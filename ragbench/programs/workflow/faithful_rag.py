@@ -14,7 +14,6 @@ import dspy
 from pydantic import Field
 
 from ragbench import signatures
-from ragbench.context import current
 from ragbench.programs import core
 from ragbench.programs.core import (
     PROGRAMS,
@@ -100,8 +99,6 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
             pieces += pieces_of(passage, words=self.knobs.piece_words)
         if not facts or not pieces:
             return []
-        if current().get(core.Rehearsal):  # which asks no model, not even one that embeds
-            return pieces[: self.knobs.chunk_topk]
         embedder = make_embedder(self.knobs.embedder, self.knobs.embedder_base)
         scores = embedder.embed(list(facts)) @ embedder.embed(pieces).T
         pooled: dict[int, float] = {}

@@ -21,7 +21,7 @@ from ragbench.record import LM_KINDS, Call, total
 from ragbench.retrievers.base import Progress, Retriever, progress_of
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
-from ragbench.retrievers.store import IndexStore, index_key, opened, read_manifest
+from ragbench.retrievers.store import IndexStore, opened
 
 #: Passages from which an index is stored; a smaller one is made of kept replies sooner.
 STORED_FROM = 100
@@ -51,8 +51,6 @@ class LMIndex(Retriever):
     signatures: ClassVar[tuple[type[dspy.Signature], ...]] = ()
     #: Whether `_read` asks about single passages, so that those of many indexes are read at once.
     by_passage: ClassVar[bool] = True
-    #: Whether vectors decide what the LM is asked.
-    by_vectors: ClassVar[bool] = False
     arrays: ClassVar[tuple[str, ...]] = ()
     values: ClassVar[Mapping[str, Any]] = {}
     #: Attributes without which the index has nothing of its own to choose passages by.
@@ -100,11 +98,6 @@ class LMIndex(Retriever):
         if self.asked(self.settings) and check is not None:
             check()
         return IndexLM(open_replies())
-
-    def is_stored_whole(self) -> bool:
-        """Return True if the default store has the complete index."""
-        manifest = read_manifest(IndexStore().root / index_key(self))
-        return manifest is not None and not any(map(manifest.facts.get, LOSSES))
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -166,11 +159,9 @@ class LMIndex(Retriever):
     def make_with(self, lm: IndexLM, progress: Progress | None = None) -> None:
         """Make the index by the replies of `lm`; its calls and counts are those of this making."""
         self.calls = []
-        lm.joining = False
         # First, so that an embedder that cannot be asked is known before the LM is paid.
         self.passages = self._embedded(list(map(passage_text, self.corpus)), progress)
         read = self._read(lm, progress)
-        lm.joining = True
         self._join(read, lm, progress)
         if self.asked(self.settings):
             self.counts |= lm.counts
@@ -217,12 +208,9 @@ def passage_text(passage: Passage) -> str:
     return f"{passage.title} {passage.text}".strip()
 
 
-def open_replies(*, make: bool = True) -> KeptRows:
-    """Open the stored replies; without a file, create one (`make`) or use memory."""
-    path = IndexStore().root / "replies.sqlite"
-    if make or path.exists():
-        return _opened(path)
-    return KeptRows(None)
+def open_replies() -> KeptRows:
+    """Open the stored replies."""
+    return _opened(IndexStore().root / "replies.sqlite")
 
 
 _opened = cache(KeptRows)
