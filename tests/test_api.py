@@ -178,7 +178,7 @@ def test_answers_of_an_example_are_those_of_a_file(given: Any, answers: list[str
     assert _example(dspy.Example(question="Who?", **given), {}).answers == answers
 
 
-@pytest.mark.parametrize("given", [{"answer": {"text": "x"}}, {"answers": [" "]}, {"answer": b"x"}])
+@pytest.mark.parametrize("given", [{"answer": {"t": 1}}, {"answers": [" "]}, {"answer": b"\xff"}])
 def test_what_is_no_answer_of_an_example_is_one_line(given: Any) -> None:
     from ragbench.data.own import _example
 

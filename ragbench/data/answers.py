@@ -5,10 +5,7 @@ them, in which a list within holds alternatives; in a table they may be such a l
 Python writes it. `answers_of` reads the same of an object.
 """
 
-import ast
-import contextlib
 import html
-import json
 import math
 import re
 from typing import Annotated, Any
@@ -22,6 +19,8 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+
+from ragbench.data.values import Cell, plain, unpacked, without_midnight
 
 _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
@@ -48,18 +47,10 @@ def decoded(text: str) -> str:
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 
 
-def unpacked(value: Any) -> Any:
-    """Returns the list or object that a JSON or Python text spells; any other `value` unchanged."""
-    if not isinstance(value, str) or value[:1] not in ("[", "{"):
-        return value
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(value)
-    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        return ast.literal_eval(value)
-    return value
-
-
 def _whole_number_to_text(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, float) and value.is_integer():  # as tables with empty cells write it
+        value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     return value
@@ -81,7 +72,12 @@ def _text_to_whole_number(value: Any) -> Any:
 
 
 def _value_to_text(value: Any) -> Any:
-    """Returns a number as people write it, true and false as yes and no."""
+    """Return a number as people write it, true and false as yes and no, a date without a time."""
+    value = plain(value)
+    if isinstance(value, Cell):
+        value = value.typed()
+    if isinstance(value, str):
+        return without_midnight(value)
     if isinstance(value, bool):
         if value:
             return "yes"
@@ -98,21 +94,21 @@ def _value_to_text(value: Any) -> Any:
 
 
 def as_list(value: Any) -> Any:
-    """Returns a single value as a list of one; an absent one as none."""
-    value = unpacked(value)
+    """Return a single value as a list of one; a missing one as an empty list."""
+    value = plain(unpacked(value))
     if value is None:
-        return ()
-    if isinstance(value, list | tuple):
+        return []
+    if isinstance(value, list):
         return value
-    return (value,)
+    return [value]
 
 
 def as_answers(value: Any) -> Any:
     """Returns `value` as a list of single answers; those of a list within follow in its place."""
     answers: list[Any] = []
     for answer in as_list(value):
-        if isinstance(answer, list | tuple):
-            answers.extend(answer)
+        if isinstance(answer, list):
+            answers.extend(item for item in answer if item is not None)
         elif answer is not None:
             answers.append(answer)
     return answers

@@ -16,8 +16,8 @@ from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, Union, get_args,
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
 
-from ragbench.data.answers import unpacked
 from ragbench.data.readers import Row, kind_of
+from ragbench.data.values import plain, unpacked
 from ragbench.errors import DataError
 
 #: Characters of a message: what it quotes may be of any length.
@@ -50,7 +50,7 @@ def validate(model: type[Model], row: Row) -> Model:
     data: dict[str, Any] = {}
     for name, value in row.data.items():
         if value is not None:
-            data[name] = unpacked(value) if name in structured else value
+            data[name] = plain(unpacked(value)) if name in structured else value
     try:
         return model.model_validate(data)
     except ValidationError as error:

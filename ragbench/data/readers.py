@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TextIO
 
+from ragbench.data.values import Cell, plain
 from ragbench.errors import DataError, needs_extra
 
 _LINES = {".jsonl", ".ndjson"}
@@ -49,7 +50,8 @@ class Row(NamedTuple):
 
 def kind_of(value: Any) -> str:
     """Returns the JSON type of `value`, for people."""
-    return _KINDS.get(type(value).__name__, type(value).__name__)
+    name = "str" if isinstance(value, str) else type(value).__name__
+    return _KINDS.get(name, name)
 
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
@@ -185,7 +187,8 @@ def _table_rows(path: Path, separator: str, encoding: str) -> Iterator[Row]:
             for number, record in enumerate(table, start=1):
                 if None in record:
                     raise DataError(f"{path}: record {number} has more cells than the head")
-                yield Row(f"{path}: record {number}", {k: v or None for k, v in record.items()})
+                cells = {name: Cell(text) if text else None for name, text in record.items()}
+                yield Row(f"{path}: record {number}", cells)
     except csv.Error as error:
         why = _first_line(error).replace("\t", "\\t")
         raise DataError(f"{path}: not a table ({why})") from None
@@ -231,8 +234,7 @@ def _excel_rows(path: Path) -> Iterator[Row]:
                 record = {}
                 for name, value in zip(columns, cells, strict=False):
                     if name:
-                        is_date = hasattr(value, "isoformat")
-                        record[name] = value.isoformat() if is_date else value
+                        record[name] = plain(value)
                 if any(value is not None for value in record.values()):
                     yield Row(f"{path}: row {number}", record)
     except DataError:
@@ -251,8 +253,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
             _check_names(path, file.schema_arrow.names)
             batches = (batch.to_pylist() for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE))
             for number, record in enumerate(chain.from_iterable(batches), start=1):
-                present = {name: value for name, value in record.items() if value is not None}
-                yield Row(f"{path}: record {number}", present)
+                yield Row(f"{path}: record {number}", plain(record))
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file ({_first_line(error)})") from None
 

@@ -24,7 +24,7 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 import ragbench
 from ragbench.data import Dataset, load_dataset
-from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list, unpacked
+from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list
 from ragbench.data.mapping import (
     Record as FileRecord,
     absent_fields,
@@ -34,6 +34,7 @@ from ragbench.data.mapping import (
     validate,
 )
 from ragbench.data.readers import Row, read_json, read_rows
+from ragbench.data.values import plain, unpacked
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.matching import PassageMatcher
@@ -68,7 +69,7 @@ _ANSWER_KEYS = ("answer", "predicted_answer", "generated_answer", "generated_tex
 
 
 def _blank_is_none(value: Any) -> Any:
-    value = unpacked(value)
+    value = plain(unpacked(value))
     if isinstance(value, list):  # systems that sample several answers write a list
         value = next(iter(value), None)
     if isinstance(value, str) and not value.strip():
