@@ -5,8 +5,7 @@ typed label asked of any LM. `combined`: one call on each of the first `num_cand
 grades its relevance, answers from it and grades the support; a second one grades how useful the
 answer is. `per_passage`: relevance of all passages first, as a filter; each relevant one is then
 answered from, and the answer graded. Memory answers where the gate says no, and only there: a
-question whose candidates are all blank gets no answer. `bridge` reads the relevant passages
-together then.
+question whose candidates are all blank gets no answer.
 
 An answer's score is the weighted sum of its grades, with the specification's weights; those of the
 paper and the departures are in docs/programs.md.
@@ -59,15 +58,12 @@ class SelfRAGKnobs(ProgramKnobs):
     confidence_source: Literal["label", "verbal"] = Field(
         "label", description="label: what is named is certain; verbal: as sure as the model states"
     )
-    num_candidates: int = bounded(3, 1, 100, "passages answered from (combined, bridge)")
+    num_candidates: int = bounded(3, 1, 100, "passages answered from (combined)")
     relevance_threshold: float = bounded(
         0.5, 0, 1, "probability of relevance of a passage that is answered from"
     )
     support_threshold: Literal["none", "partial", "full"] = Field(
         "none", description="support that a candidate needs to be the answer"
-    )
-    together: bool = Field(
-        False, description="where no passage answers alone, read the relevant ones together"
     )
     w_utility: float = bounded(1.0, 0, 10, "weight of usefulness")
     w_support: float = bounded(2.0, 0, 10, "weight of support: 1, 0.5 or 0")
@@ -135,7 +131,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     variants = {  # noqa: RUF012
         "combined": {},
         "per_passage": {},
-        "bridge": {"num_candidates": 5, "together": True, "on_missing": "say_so"},
     }
 
     def make_predictors(self) -> None:
@@ -148,7 +143,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         else:
             self.is_relevant = grader(signatures.IsRel, source)
             self.is_supported = grader(signatures.IsSup, source)
-        if self.knobs.together or not self._combined:
             self.answer = predict(signatures.AnswerFromContext)
 
     @property
@@ -171,12 +165,10 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
                 answers.append(candidate)
         if answers:
             return trace.prediction(select(answers, self.knobs.select), "answered")
-        relevant = [c.relevant for c in candidates if c.relevant]
+        relevant = any(candidate.relevant for candidate in candidates)
         trace.count("no_passage_answered" if relevant else "no_relevant_passage")
-        if not self.knobs.together or not relevant:
-            trace.step("answer", observation="no passage answered")
-            return trace.prediction(NO_ANSWER, "no_answer")
-        return trace.prediction(self.answer_from(trace, self.answer, relevant), "answered")
+        trace.step("answer", observation="no passage answered")
+        return trace.prediction(NO_ANSWER, "no_answer")
 
     def _by_passage(self, trace: Trace, passages: Passages) -> list[Candidate]:
         """A candidate of each of `passages` that is relevant enough."""

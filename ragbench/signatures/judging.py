@@ -8,7 +8,7 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import NAMED, SPAN, OfPassages, OfQuestion, Triple
+from ragbench.signatures.types import NAMED, SPAN, OfQuestion, Triple
 
 Relevance = Literal["relevant", "irrelevant"]
 Support = Literal["full", "partial", "none"]
@@ -62,19 +62,6 @@ class IsRel(OfQuestion):
     confidence: float = dspy.OutputField(desc=SURE)
 
 
-# All passages of a search at once: that one leads to another shows only beside it.
-class SelectPassages(OfPassages):
-    """Keep the numbered passages that state a fact which the answer to the question needs."""
-
-    keep: list[int] = dspy.OutputField(desc="numbers of the passages; empty if none")
-
-
-class GradePassages(SelectPassages):
-    """Keep the numbered passages that state a fact which the answer to the question needs."""
-
-    enough: bool = dspy.OutputField(desc="whether those kept together answer the question")
-
-
 class IsSup(OfQuestion):
     """Grade how far the passage proves the answer."""
 
@@ -117,22 +104,19 @@ class AuditClaims(dspy.Signature):
     context: list[str] = dspy.InputField(desc="passages that the claims were read off")
     question: str = dspy.InputField()
     claims: list[str] = dspy.InputField(desc="[number of the claim] claim [numbers of passages]")
+    notes: list[str] = dspy.InputField(desc="Earlier follow-up questions with their answers.")
     answer: str = dspy.InputField()
     drop: list[int] = dspy.OutputField(desc="numbers of the claims to leave out; empty if none")
-    unanswered: list[str] = dspy.OutputField(
-        desc="parts of the question that no claim answers; empty if none"
-    )
-    follow_ups: list[str] = dspy.OutputField(
-        desc="for each unanswered part, one question that makes sense by itself; "
-        f"{NAMED}; empty if none"
+    follow_up: str = dspy.OutputField(
+        desc="One self-contained question for the next missing fact. Leave it empty if no fact is "
+        f"missing or nothing more can be found. {NAMED}"
     )
 
 
-# CRAG's strips. What is known may make one matter that does not speak of the question's own names.
+# CRAG's strips.
 class SelectStrips(OfQuestion):
     """Keep the numbered candidates that state a fact which the answer to the question needs."""
 
-    known: list[str] = dspy.InputField(desc="what was found before; may be empty")
     candidates: list[str] = dspy.InputField(desc="pieces of one passage")
     keep: list[int] = dspy.OutputField(desc="numbers of the candidates; empty if none")
 

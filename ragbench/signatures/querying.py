@@ -44,18 +44,6 @@ class RefineQuery(dspy.Signature):
 
 
 # CRAG's second search (Yan et al. 2024, arXiv:2401.15884): keywords, for a search engine.
-class RewriteQuery(dspy.Signature):
-    """Write the keywords to search for what the passages lack to answer the question."""
-
-    context: list[str] = dspy.InputField(desc="what was kept of the passages; may be empty")
-    question: str = dspy.InputField()
-    query: str = dspy.OutputField(
-        desc="no sentence: the names that matter, those that the passages reveal too, and what is "
-        f"asked about them; {NAMED}"
-    )
-
-
-# As published, where the keywords are those of the question alone.
 class KeywordQuery(OfQuestion):
     """Write the keywords to search for an answer to the question."""
 

@@ -77,7 +77,7 @@ def test_the_notes_of_a_failed_step_reach_the_new_plan_and_the_summary(bad: Any)
 
 # -- rag_enta
 
-NOTHING: dict[str, Any] = {"drop": [], "unanswered": [], "follow_ups": []}
+NOTHING: dict[str, Any] = {"drop": [], "follow_up": ""}
 
 
 def cited(answer: str, *claims: tuple[str, list[int]]) -> dict[str, Any]:
@@ -131,8 +131,8 @@ def test_after_dropped_claims_the_answer_is_written_from_those_left() -> None:
     audited(replies, sees=["It is Dunmoor. [1]"], hides=["Tam Quill"])
 
 
-def gap(*questions: str) -> dict[str, Any]:
-    return {"drop": [], "unanswered": ["the county of Harwick"], "follow_ups": list(questions)}
+def gap(question: str) -> dict[str, Any]:
+    return {"drop": [], "follow_up": question}
 
 
 WHICH = "Which county is Harwick of Salt Road in?"
@@ -140,14 +140,18 @@ BORN_THERE = ("She was born in Harwick.", [1])
 
 
 def gaps(audits: list[Any], parts: int, **more: Any) -> Any:
-    """A run whose audits name these gaps, of which so many are answered and worked in."""
+    """Run RAGentA with these audits, `parts` of whose follow-up questions are answered."""
     answers = [cited("Dunmoor", ("Harwick is in Dunmoor.", [1])), cited("900")][:parts]
     replies = {"CitedAnswer": [cited("Harwick", BORN_THERE)], "CitedPart": answers}
     return audited({**replies, "AuditClaims": audits, "RefineAnswer": DUNMOOR * parts}, **more)
 
 
-def test_the_gaps_of_the_one_audit_are_worked_in_from_new_passages() -> None:
-    prediction, lm = gaps([gap(WHICH, "How many inhabitants has Eastmere?")], 2)
+def test_rag_enta_follow_up_is_answered_before_the_next_one_is_asked() -> None:
+    audits = [gap(WHICH), gap("How many inhabitants has Eastmere?"), NOTHING]
+    prediction, lm = gaps(audits, 2)
+    second = shown(lm, "AuditClaims", 1)
+    assert "[2] Harwick is in Dunmoor." in second["claims"]
+    assert f"{WHICH[:-1]}: Dunmoor" in second["notes"]
     part, kept = shown(lm, "CitedPart", 0), step(prediction, "filter").pids
     assert not any(f"] {pid} |" in part["context"] for pid in kept)
     assert "Harwick is a town" in part["context"]
@@ -159,18 +163,9 @@ def test_the_gaps_of_the_one_audit_are_worked_in_from_new_passages() -> None:
 
 def test_a_follow_up_without_new_passages_is_not_answered() -> None:
     judged = {"AnswerIfStated": [{"answer": "Harwick"}] * 5, "HoldsAnswer": [holds(0.9)] * 5}
-    replies = {"CitedAnswer": [cited("Dunmoor", BORN_THERE)], "AuditClaims": [gap(WHICH)]}
+    audits = [gap(WHICH), gap(WHICH)]  # a repeated follow-up question ends the loop
+    replies = {"CitedAnswer": [cited("Dunmoor", BORN_THERE)], "AuditClaims": audits}
     check(RAGentA, {**judged, **replies}, k=5, n=3, **ASKED)
-
-
-def test_bridge_reads_known_passages_again_and_audits_after_each_follow_up() -> None:
-    audits = [gap(WHICH), gap("How many inhabitants has Eastmere?"), NOTHING]
-    prediction, lm = gaps(audits, 2, variant="bridge")
-    searched = [search for search in prediction.searches if search.query == WHICH]
-    for pid, _ in searched[0].hits:
-        assert f"] {pid} |" in shown(lm, "CitedPart", 0)["context"]
-    audit = shown(lm, "AuditClaims", 1)
-    assert "[2] Harwick is in Dunmoor." in audit["claims"]
 
 
 def test_a_passage_with_an_empty_answer_is_dropped_without_a_judge() -> None:
@@ -202,19 +197,19 @@ def test_relevant_passages_alone_are_read_and_end_in_an_answer() -> None:
     assert not any("confidence" in asked.fields for asked in lm.asked)
 
 
-def test_bridge_judges_all_passages_in_one_call_and_splits_what_they_do_not_state() -> None:
+def test_ra_isf_without_relevant_passages_asks_the_parts_in_order() -> None:
     replies = {
         "RetrievalDecision": [SEARCH, MEMORY, SEARCH],
-        "SelectPassages": [{"keep": [1, 7]}, {"keep": [1]}],
+        "IsRel": [*marks(False, False), *marks(True, False)],
         "SplitQuestion": [PARTS],
         "DirectAnswer": [{"answer": "Orla Venn"}],
-        "AnswerIfStated": [{"answer": ""}, HARWICK],
+        "AnswerFromContext": [HARWICK],
         "CombineAnswers": [HARWICK],
     }
     # Each part as it was asked.
     sees = ["Who wrote Salt Road? Orla Venn", "Where was Orla Venn born? Harwick"]
     searched = [TOWN, "Where was Orla Venn born?"]
-    check(RAISF, replies, searched=searched, sees=sees, k=2, variant="bridge")
+    check(RAISF, replies, searched=searched, sees=sees, k=2)
 
 
 def test_the_passages_of_a_question_are_judged_once() -> None:

@@ -67,8 +67,6 @@ def never_stops(asked: Asked) -> Reply:
         "relevance": "irrelevant" if asked.signature == "IsRel" else "relevant",
         "claims": [{"statement": f"Claim {i} of {n}.", "evidence": [i]} for i in (1, 2)],
         "drop": [1],
-        "unanswered": [f"town {n}", f"county {n}", f"road {n}", f"novel {n}"],
-        "follow_ups": [f"What about {what} {n}?" for what in ("town", "county", "road", "novel")],
     }
     return _filled(asked, {**_GOING, **_use(asked), **fresh})
 
@@ -131,9 +129,7 @@ def make(name: str, variant: str, **knobs: Any) -> RAGProgram:
 
 
 #: What a run tells of its questions: ids, and gold passages for the program that reads these.
-ASKED = Questions(
-    {COUNTY: dspy.Example(qid="q1", gold_pids=["Salt Road", "Orla Venn", "Harwick"])}
-)
+ASKED = Questions({COUNTY: dspy.Example(qid="q1", gold_pids=["Salt Road", "Orla Venn", "Harwick"])})
 
 
 def run(program: RAGProgram, script: Script) -> tuple[dspy.Prediction, Ledger]:
@@ -274,7 +270,7 @@ MOST = {
     "adaptive_rag:gpt": (12, 10), "flare:verbal": (21, 11), "flare:never": (11, 1),
     "ircot:spec": (6, 6), "ircot:paper": (11, 10), "ircot:flash": (6, 5),
     "lookahead:bound": (5, 6), "lookahead:engine": (2, 7), "lookahead:rewrite": (2, 2),
-    "ma_rag:batched": (13, 4), "rag_enta:arag": (13, 4), "react:spec": (8, 7),
+    "ma_rag:batched": (13, 4), "rag_enta:arag": (15, 4), "react:spec": (8, 7),
     "react:page": (8, 7), "react:tree_search": (19, 11), "reap:spec": (11, 10),
     "rlm:default": (22, 15), "self_ask:default": (12, 5), "search_o1:paper": (22, 10),
     "search_o1:no_reading": (12, 10),

@@ -95,28 +95,21 @@ def test_grades_that_cannot_be_read_take_the_defaults_and_the_answer_is_kept() -
 
 
 @pytest.mark.parametrize(
-    ("variant", "relevance", "count", "answer"),
+    ("variant", "relevance", "count"),
     [
-        ("combined", "irrelevant", "no_relevant_passage", "noanswer"),
-        ("per_passage", "irrelevant", "no_relevant_passage", "noanswer"),
-        ("combined", "relevant", "no_passage_answered", "noanswer"),
-        ("bridge", "irrelevant", "no_relevant_passage", "noanswer"),
-        ("bridge", "relevant", "no_passage_answered", "Harwick"),
+        ("combined", "irrelevant", "no_relevant_passage"),
+        ("per_passage", "irrelevant", "no_relevant_passage"),
+        ("combined", "relevant", "no_passage_answered"),
     ],
 )
 def test_without_an_answer_from_a_passage_memory_is_not_asked(
-    variant: str, relevance: str, count: str, answer: str
+    variant: str, relevance: str, count: str
 ) -> None:
     none = critique("", relevance=relevance, support="none")
     replies = {"CritiquedAnswer": none, "IsRel": {"relevance": relevance}}
-    replies["AnswerFromContext"] = {"answer": "Harwick"}
     prediction, lm, _ = graded({"variant": variant, "k": 3}, **replies)
-    assert (prediction.answer, prediction.counts[count]) == (answer, 1)
-    together = "AnswerFromContext" in lm.signatures
-    assert together is (answer == "Harwick")
-    assert len(lm.asked) == 1 + 3 + together
-    if together:
-        assert "[3]" in shown(lm, "AnswerFromContext")["context"]
+    assert (*ended(prediction), prediction.counts[count]) == ("noanswer", "no_answer", 1)
+    assert len(lm.asked) == 1 + 3
 
 
 def test_an_answer_with_less_support_than_asked_for_is_none() -> None:
@@ -161,11 +154,8 @@ YES, NO = "relevant", "irrelevant"
 
 def corrected(grades: list[Any], *strips: list[int], query: str = "", **more: Any) -> Any:
     """A run of these grades, strips kept and keywords, which answers Harwick, and its action."""
-    together = more.get("variant") == "bridge"
-    replies = {"SelectStrips": [{"keep": kept} for kept in strips]}
-    replies["GradePassages" if together else "IsRel"] = grades
-    written: Any = [{"query": query}] if query else []
-    replies["RewriteQuery" if together else "KeywordQuery"] = written
+    replies = {"SelectStrips": [{"keep": kept} for kept in strips], "IsRel": grades}
+    replies["KeywordQuery"] = [{"query": query}] if query else []
     given = {"k": len(grades), "external_k": 1, **more}
     prediction, lm = check(CRAG, {**replies, "AnswerFromContext": HARWICK}, **given)
     return prediction, lm, step(prediction, "evaluate").observation
@@ -182,11 +172,10 @@ def test_strips_are_of_three_sentences_or_fifty_words() -> None:
 
 def test_one_relevant_passage_is_correct_and_all_are_refined() -> None:
     grades = [grade(YES), grade(NO)]
-    prediction, lm, action = corrected(grades, [1], [], searched=[TOWN], hides=["[2]"])
+    prediction, _, action = corrected(grades, [1], [], searched=[TOWN], hides=["[2]"])
     assert action == "correct"
     # Both passages are graded at once, so either may get the first reply.
     assert sorted(step(prediction, "evaluate").notes["scores"]) == [-1.0, 1.0]
-    assert "known" not in shown(lm, "SelectStrips")
 
 
 def test_none_good_discards_them_and_searches_the_keywords_of_the_question_alone() -> None:
@@ -200,26 +189,6 @@ def test_an_unsure_grade_is_ambiguous_and_both_are_read() -> None:
     grades = [grade(NO, 0.9)]
     prediction, _, action = corrected(grades, [1], [1], query=SECOND, sees=["[2] Eastmere"])
     assert (action, len(prediction.searches)) == ("ambiguous", 2)
-
-
-@pytest.mark.parametrize(
-    ("keep", "enough", "action"),
-    [([1, 9], True, "correct"), ([1], False, "ambiguous"), ([], True, "incorrect")],
-)
-def test_bridge_grades_all_in_one_call_and_builds_on_what_was_kept(
-    keep: list[int], enough: bool, action: str
-) -> None:
-    more = action != "correct"
-    strips = [[1]] * (bool(keep) + more)
-    query = SECOND if more else ""
-    graded = [{"keep": keep, "enough": enough}]
-    prediction, lm, done = corrected(graded, *strips, query=query, variant="bridge")
-    assert done == action
-    if action == "ambiguous":
-        first = f"[1] {step(prediction, 'evaluate').pids[0]}"
-        assert first in shown(lm, "RewriteQuery")["context"]
-        assert first in shown(lm, "SelectStrips")["known"]
-        assert first in lm.asked[-1].inputs["context"]
 
 
 @pytest.mark.parametrize("only", ["correct", "incorrect", "ambiguous"])
@@ -315,18 +284,6 @@ def test_each_action_grows_a_node_from_a_root_that_has_read_nothing() -> None:
     assert shown(lm, "RefineQuery")["context"] == "[]"
     heat = {asked.signature: asked.request.config.temperature for asked in lm.asked}
     assert heat == {"RefineQuery": 1.0, "AnswerWithConfidence": 0.0}
-
-
-def test_bridge_searches_the_question_first_and_a_sure_node_grows_no_further() -> None:
-    answers = {"Harwick": sure("Harwick", 0.9), "Tam Quill": sure("Eastmere", 0.5)}
-    prediction, lm, _ = refined(answers, actions=PAIR, variant="bridge")
-    assert sorted(queries(prediction)) == [TOWNS, "Tam Quill writer", TOWN]
-    root = prediction.searches[0].hits[0][0]  # what was found above is read again below
-    answering = [a for a in lm.asked if a.signature == "AnswerWithConfidence"]
-    assert all(f"[1] {root} |" in a.inputs["context"] for a in answering)
-    assert prediction.passages[1].pid == "Harwick"
-    prediction, lm, _ = refined({root: sure("Harwick", 1.0)}, actions=PAIR, variant="bridge")
-    assert (prediction.answer, len(lm.asked)) == ("Harwick", 1)
 
 
 @pytest.mark.parametrize(("select", "wanted"), [("confidence", "Harwick"), ("vote", "Eastmere")])

@@ -8,13 +8,10 @@ is searched elsewhere. Anything else is *ambiguous*: both.
 The paper's evaluator is a fine-tuned T5, whose thresholds mean nothing for another; here an LM says
 whether each passage is relevant (the score is the probability of that less that of its opposite).
 In place of the web the same corpus is searched. Strips are selected by one call per passage.
-
-`bridge` is not published: one call grades all passages of the search together, and what was kept is
-shown to the rewriter and to the second selection, so that a second hop can be searched for.
 """
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import dspy
 from pydantic import Field
@@ -35,14 +32,7 @@ from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, numbered, one_line
 from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
-from ragbench.signatures import (
-    AnswerFromContext,
-    GradePassages,
-    IsRel,
-    KeywordQuery,
-    RewriteQuery,
-    SelectStrips,
-)
+from ragbench.signatures import AnswerFromContext, IsRel, KeywordQuery, SelectStrips
 
 #: Strips kept of each source.
 _STRIPS_KEPT = 6
@@ -67,9 +57,6 @@ class CRAGKnobs(ProgramKnobs):
     )
     external_k: int = bounded(5, 1, 100, "passages of the second search")
     rewrite: bool = Field(True, description="search elsewhere with keywords, else the question")
-    together: bool = Field(
-        False, description="grade all passages in one call, and build on what was kept of them"
-    )
     only: Literal["", "correct", "incorrect", "ambiguous"] = Field(
         "", description="always take this action"
     )
@@ -79,51 +66,35 @@ class CRAGKnobs(ProgramKnobs):
 class CRAG(RAGProgram[CRAGKnobs]):
     """Grade the passages, correct the search if they fall short, then answer."""
 
-    variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
+    variants = {"official": {}}  # noqa: RUF012
 
     def make_predictors(self) -> None:
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
-        together = self.knobs.together
-        if together:
-            self.grade_all = predict(GradePassages)
-        elif self.knobs.evaluator == "lm":
+        if self.knobs.evaluator == "lm":
             self.grade = grader(IsRel, self.knobs.confidence_source)
         if self.knobs.refine:
-            if together:
-                strips = SelectStrips
-            else:
-                strips = SelectStrips.delete("known")
-            self.select = predict(strips, like=SelectStrips)
+            self.select = predict(SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
-            self.rewrite = predict(RewriteQuery if together else KeywordQuery)
+            self.rewrite = predict(KeywordQuery)
         self.answer = predict(AnswerFromContext)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         knobs = self.knobs
         passages = trace.search(trace.question, k=knobs.k)
-        action, good = self._evaluated(trace, passages)
+        action = self._evaluated(trace, passages)
         chosen: list[Passage] = []
         if action != "incorrect":
-            chosen = self._refined(trace, good, []) or good
+            chosen = self._refined(trace, passages) or passages
         if action != "correct" and knobs.external == "corpus":
             pids = {passage.pid for passage in chosen}
-            fresh = core.each_once(self._elsewhere(trace, chosen), pids)
-            chosen = [*chosen, *self._refined(trace, fresh, chosen)]
+            fresh = core.each_once(self._elsewhere(trace), pids)
+            chosen = [*chosen, *self._refined(trace, fresh)]
         return trace.prediction(self.answer_from(trace, self.answer, chosen), "answered")
 
-    def _evaluated(self, trace: Trace, passages: list[Passage]) -> tuple[str, list[Passage]]:
-        """What is to be done, and the passages that are refined for it."""
+    def _evaluated(self, trace: Trace, passages: list[Passage]) -> str:
+        """Return the action that the scores of `passages` call for."""
         knobs = self.knobs
-        if knobs.together:
-            reply = trace.ask(self.grade_all, context=self.shown(passages))
-            good = by_number(passages, sorted(reply.keep))
-            action = "correct" if reply.enough else "ambiguous"
-            if not good:
-                action = "incorrect"
-            action = knobs.only or action
-            trace.step("evaluate", observation=action, of=good)
-            return action, good or passages
         scores = self._scores(trace, passages)
         best = max(scores, default=-1.0)
         action = "correct" if best >= knobs.upper else "ambiguous"
@@ -132,7 +103,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         action = knobs.only or action
         notes = {"scores": [round(score, 4) for score in scores]}
         trace.step("evaluate", observation=action, of=passages, notes=notes)
-        return action, passages
+        return action
 
     def _scores(self, trace: Trace, passages: Passages) -> list[float]:
         """How much each of `passages` holds of what is asked, in [-1, 1]."""
@@ -156,11 +127,11 @@ class CRAG(RAGProgram[CRAGKnobs]):
             return 0.0
         return probabilities["relevant"] - probabilities["irrelevant"]
 
-    def _refined(self, trace: Trace, passages: Passages, earlier: Passages) -> list[Passage]:
-        """`passages` cut to the strips that matter beside what is `known`; none where none does."""
+    def _refined(self, trace: Trace, passages: Passages) -> list[Passage]:
+        """Return `passages` cut to their selected strips, without those that have none."""
         if not self.knobs.refine or not passages:
             return list(passages)
-        chosen = trace.fan_out(lambda p: self._selected(trace, p, earlier), passages)
+        chosen = trace.fan_out(lambda p: self._selected(trace, p), passages)
         room = _STRIPS_KEPT
         refined = []
         for passage, strips in zip(passages, chosen, strict=False):
@@ -172,25 +143,22 @@ class CRAG(RAGProgram[CRAGKnobs]):
             trace.count("no_strip_kept")
         return refined
 
-    def _selected(self, trace: Trace, passage: Passage, earlier: Passages) -> list[str]:
+    def _selected(self, trace: Trace, passage: Passage) -> list[str]:
         strips = strips_of(passage, self.knobs.strip)
         titled = [replace(passage, text=strip, sentences=()) for strip in strips]
-        beside: dict[str, Any] = {"known": self.shown(earlier)} if self.knobs.together else {}
         reply = trace.ask(
             self.select,
             otherwise={"keep": list(range(1, len(strips) + 1))},
             candidates=numbered(titled),
-            **beside,
         )
         selected = by_number(strips, sorted(reply.keep))
         trace.step("refine", observation="\n".join(selected), pids=(passage.pid,))
         return selected
 
-    def _elsewhere(self, trace: Trace, chosen: Passages) -> list[Passage]:
+    def _elsewhere(self, trace: Trace) -> list[Passage]:
         query = trace.question
         if self.knobs.rewrite:
-            beside: dict[str, Any] = {"context": self.shown(chosen)} if self.knobs.together else {}
-            reply = trace.ask(self.rewrite, **beside)
+            reply = trace.ask(self.rewrite)
             query = one_line(reply.query) or query
         return trace.searched(query, self.knobs.external_k)
 

@@ -5,9 +5,6 @@ searched and each passage judged; relevant ones answer it. Where none is relevan
 split, each sub-question goes the same way, and their answers are combined. Below `max_depth` splits
 a question stays unknown (the published code passes the depth on unchanged, so that nothing ends its
 recursion). Where nothing was answered, all passages are read.
-
-`bridge` is not published: one call judges all passages of a search together, and a question whose
-relevant passages do not state the answer is split too.
 """
 
 import dspy
@@ -26,7 +23,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.prompts import render_one
-from ragbench.programs.core.text import by_number, with_answers
+from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage
 from ragbench.words import question_key
 
@@ -39,9 +36,6 @@ class RAISFKnobs(ProgramKnobs):
 
     max_depth: int = bounded(3, 0, 10, "splits above a question at the most")
     max_parts: int = bounded(2, 2, 10, "sub-questions of one question")
-    together: bool = Field(
-        False, description="judge all passages in one call; split where they lack the answer too"
-    )
     self_knowledge: bool = Field(True, description="ask whether memory will do; else always search")
 
 
@@ -49,19 +43,15 @@ class RAISFKnobs(ProgramKnobs):
 class RAISF(RAGProgram[RAISFKnobs]):
     """Answer from memory, else from relevant passages, else from the parts of the question."""
 
-    variants = {"official": {}, "bridge": {"together": True}}  # noqa: RUF012
+    variants = {"official": {}}  # noqa: RUF012
 
     def make_predictors(self) -> None:
         if self.knobs.self_knowledge:
             gate = signatures.RetrievalDecision
             self.decide = predict(gate.delete("confidence"), like=gate)
             self.direct = predict(signatures.DirectAnswer)
-        if self.knobs.together:
-            self.judge = predict(signatures.SelectPassages)
-            self.read = predict(signatures.AnswerIfStated)
-        else:
-            self.judge = predict(signatures.IsRel.delete("confidence"), like=signatures.IsRel)
-            self.read = predict(signatures.AnswerFromContext)
+        self.judge = predict(signatures.IsRel.delete("confidence"), like=signatures.IsRel)
+        self.read = predict(signatures.AnswerFromContext)
         if self.knobs.max_depth:
             self.split = predict(signatures.SplitQuestion)
             self.combine = predict(signatures.CombineAnswers)
@@ -90,9 +80,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
             judged[key] = self._relevant(trace, question, passages)
         if relevant := judged[key]:
             context = self.shown(relevant)
-            answer = trace.answer(self.read, context=context, question=question)
-            if is_answer(answer) or not self.knobs.together:
-                return answer
+            return trace.answer(self.read, context=context, question=question)
         if len(above) >= self.knobs.max_depth:
             return ""
         return self._from_parts(trace, judged, question, (*above, key))
@@ -107,17 +95,8 @@ class RAISF(RAGProgram[RAISFKnobs]):
     def _relevant(self, trace: Trace, question: str, passages: Passages) -> Passages:
         if not passages:
             return []
-
-        if self.knobs.together:
-            every = list(range(1, len(passages) + 1))
-            context = self.shown(passages)
-            reply = trace.ask(
-                self.judge, otherwise={"keep": every}, question=question, context=context
-            )
-            relevant = by_number(passages, sorted(reply.keep))
-        else:
-            marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
-            relevant = [p for p, marked in zip(passages, marks, strict=False) if marked]
+        marks = trace.fan_out(lambda p: self._is_relevant(trace, question, p), passages)
+        relevant = [p for p, marked in zip(passages, marks, strict=False) if marked]
         trace.step("judge", input=question, of=relevant)
         return relevant
 

@@ -3,13 +3,10 @@
 Besrour et al. 2025 (arXiv:2506.16988). Agent 1 answers from each passage alone; agent 2 says how
 sure it is that the answer holds, as log p(yes) - log p(no), and passages of less than mean - n
 standard deviations are dropped; agent 3 writes claims with citations and an answer; agent 4 drops
-claims that do not bear on the question and names what is unanswered, for which more is searched,
-answered and worked in. An answer whose claims were dropped is written again from those left, since
-a short answer has no claims to cut. The audit is one call. A passage whose answer is empty is
-dropped without a judge: there is nothing to judge.
-
-`bridge` is not published: a follow-up reads all that its search finds, the passages known before
-too, and the draft is audited again after each.
+claims that do not help to answer the question and asks a follow-up question for an unanswered part.
+The follow-up question is searched, answered and worked in before the next audit asks another one,
+so that a later question can name what an earlier one found. An answer whose claims were dropped is
+written again from the remaining claims. A passage whose answer is empty is dropped without a judge.
 """
 
 from dataclasses import dataclass, field
@@ -37,9 +34,6 @@ class RAGentAKnobs(JudgedKnobs):
 
     max_calls: int = bounded(60, 1, 10_000, "LM calls per question at the most")
     n: float = bounded(0.5, -3, 3, "deviations below the mean that are kept")
-    known_again: bool = Field(
-        False, description="a follow-up reads known passages too, and is audited"
-    )
     refuse: bool = Field(True, description="no answer where the audit drops all claims")
 
 
@@ -75,11 +69,7 @@ class Draft:
 class RAGentA(JudgedPassages[RAGentAKnobs]):
     """Judge passages by the answers from each, answer with claims, audit them, fill the gaps."""
 
-    variants = {  # noqa: RUF012
-        "official": {},
-        "arag": {"k": 5},
-        "bridge": {"known_again": True, "refuse": False},
-    }
+    variants = {"official": {}, "arag": {"k": 5}}  # noqa: RUF012
 
     def make_predictors(self) -> None:
         super().make_predictors()
@@ -124,53 +114,51 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         return answer, claims
 
     def _complete(self, trace: Trace, draft: Draft, context: Passages) -> None:
-        """Audit `draft`, and work the answers to follow-up questions into it."""
+        """Audit `draft`, answer the follow-up question that the audit asks, and repeat."""
         pool = list(context)
-        gaps_asked = set[str]()
-        gaps = self._audited(trace, draft, context)
-        while len(gaps_asked) < _MAX_FOLLOW_UPS:
-            gap = next((gap for gap in gaps if question_key(gap) not in gaps_asked), None)
-            if gap is None:
-                break
-            gaps_asked.add(question_key(gap))
+        asked = set[str]()
+        while len(asked) < _MAX_FOLLOW_UPS:
+            gap = self._audited(trace, draft, context)
+            if not gap or question_key(gap) in asked:
+                return
+            asked.add(question_key(gap))
             fresh = self._found(trace, gap, pool)
-            if not fresh:
+            answer = ""
+            claims: list[Claim] = []
+            if fresh:
+                question = f"{gap} (needed for: {trace.question})"
+                answer, claims = self._cited(trace, self.cite_part, question, fresh)
+            if not is_answer(answer):
+                draft.notes.append(f"{gap.rstrip(' ?')}: not found")
                 continue
-            question = f"{gap} (needed for: {trace.question})"
-            answer, claims = self._cited(trace, self.cite_part, question, fresh)
-            if is_answer(answer):
-                draft.claims += claims
-                draft.notes.append(f"{gap.rstrip(' ?')}: {answer}")
-                draft.answer = self._integrated(trace, draft, fresh)
-                if self.knobs.known_again:
-                    gaps = self._audited(trace, draft, context)
+            draft.claims += claims
+            draft.notes.append(f"{gap.rstrip(' ?')}: {answer}")
+            draft.answer = self._integrated(trace, draft, fresh)
 
     def _found(self, trace: Trace, gap: str, pool: list[Passage]) -> list[Passage]:
-        """What a search for `gap` adds to `known`; where these are read again, all that it finds.
+        """Search for `gap` and return the passages that are not in `pool`, which receives them.
 
         Passages that the judge rejected may come back.
         """
-        if self.knobs.known_again:
-            return trace.search(gap, k=self.knobs.k)
         pids = {passage.pid for passage in pool}
         found = trace.search(gap, k=self.knobs.k + len(pool))
         fresh = core.each_once(found, pids)[: self.knobs.k]
         pool += fresh
         return fresh
 
-    def _audited(self, trace: Trace, draft: Draft, context: Passages) -> list[str]:
-        """Agent 4: drop claims that do not bear on the question; the follow-up questions."""
+    def _audited(self, trace: Trace, draft: Draft, context: Passages) -> str:
+        """Run agent 4: drop claims that do not help, and return its follow-up question."""
         reply = trace.ask(
             self.audit,
             context=self.shown(draft.proofs() or context),
             claims=numbered(draft.lines()),
+            notes=draft.notes,
             answer=draft.answer,
         )
         dropped = by_number(range(1, len(draft.claims) + 1), sorted(reply.drop))
         remaining = [c for n, c in enumerate(draft.claims, start=1) if n not in dropped]
-        # A part without an answer is asked for by its follow-up question, or else by its own text.
-        gaps = core.distinct(reply.unanswered and (reply.follow_ups or reply.unanswered))
-        trace.step("audit", observation="\n".join(gaps), notes={"dropped": dropped})
+        gap = core.one_line(reply.follow_up)
+        trace.step("audit", observation=gap, notes={"dropped": dropped})
         draft.claims = remaining
         if dropped and remaining:
             notes = [*draft.lines(), *draft.notes]
@@ -178,7 +166,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         elif dropped:
             trace.count("all_claims_dropped")
             draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
-        return gaps
+        return gap
 
     def _integrated(
         self, trace: Trace, draft: Draft, passages: Passages, *, last: bool = False

@@ -4,9 +4,6 @@ Chan et al. 2024 (arXiv:2404.00610). From each node every action (rewrite, decom
 writes one query, sampled at temperature 1, which is searched, and what is found is added to what
 the path has read; every node answers from all of that. The most confident answer is kept, or the
 one with the largest sum of confidence. The root has read nothing.
-
-`bridge` is not published: the root searches the question itself, so that queries can be about what
-its passages name, and a node that is sure of its answer grows no further.
 """
 
 from collections import defaultdict
@@ -47,8 +44,6 @@ class RQRAGKnobs(ProgramKnobs):
     select: Literal["confidence", "vote"] = Field(
         "confidence", description="the surest answer, or the largest sum over equal answers"
     )
-    search_root: bool = Field(False, description="search the question at the root, for all paths")
-    sure: float = bounded(0.0, 0, 1, "confidence from which a node grows no further; 0: all grow")
     temperature: float = bounded(1.0, 0, 2, "of the queries")
     confidence_source: Literal["verbal", "logprob"] = Field(
         "verbal", description="as stated, or the mean probability of the answer's tokens"
@@ -69,10 +64,7 @@ class Node:
 class RQRAG(RAGProgram[RQRAGKnobs]):
     """Refine the question in several ways, answer from what each finds, and keep the best."""
 
-    variants = {  # noqa: RUF012
-        "official": {},
-        "bridge": {"search_root": True, "sure": 0.95, "temperature": 0.0},
-    }
+    variants = {"official": {}}  # noqa: RUF012
 
     def make_predictors(self) -> None:
         if self.knobs.depth:
@@ -88,18 +80,12 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         reason: core.StopReason = "answered"
         try:
             level = [Node()]
-            if self.knobs.search_root or not self.knobs.depth:
+            if not self.knobs.depth:
                 passages = trace.search(trace.question, k=self.knobs.k)
                 level = [self._answered(trace, Node(passages=tuple(passages)))]
                 nodes += level
             for _ in range(self.knobs.depth):
-                jobs = []
-                for node in level:
-                    if not 0 < self.knobs.sure <= node.confidence:
-                        for action in self.knobs.actions:
-                            jobs.append((node, action))
-                if not jobs:
-                    break
+                jobs = [(node, action) for node in level for action in self.knobs.actions]
                 level = self._grown(trace, jobs)
                 nodes += level
                 level = sorted(level, key=lambda node: -node.confidence)  # stable
