@@ -13,6 +13,7 @@ from ragbench.errors import ConfigError, RunError
 from ragbench.experiments import artifacts, store
 from ragbench.experiments.config import CompileConfig, RunConfig, plain_name, server_of
 from ragbench.experiments.runs.context import RunContext, build, lm_of
+from ragbench.external import label_of
 
 #: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
 ASKED = "compile.json"
@@ -140,6 +141,6 @@ def folder_name(config: RunConfig, settings: CompileConfig) -> str:
     identity["opt_set"] = make_optimizer(settings).identity
     for name in ("teacher", "prompt_lm"):
         identity[name] = server_of(identity[name]) if identity[name] else None
-    program = plain_name(config.program)
-    stem = config.name(identity).removeprefix(f"{program}-")
-    return f"{program}-{plain_name(settings.optimizer)}-{stem}".replace("-train-", "-")
+    program, dash, stem = config.name(identity).partition("-")
+    optimizer = plain_name(label_of(settings.optimizer))[-40:]
+    return f"{program}-{optimizer}{dash}{stem}".replace("-train-", "-")

@@ -14,7 +14,6 @@ import dspy
 from ragbench.errors import ConfigError, LMSetupError, needs_extra
 from ragbench.external import PREFIX, digest_of_texts, find, keep
 from ragbench.knobs import resolve
-from ragbench.lms.brought import meter_brought_lms
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,
     Breaker,
@@ -169,7 +168,6 @@ def _of_object(
         capabilities=_capabilities(lm),
     )
     engine.sends_limit = False  # what it is sent, it says itself
-    meter_brought_lms()
     metered = RagbenchLM(engine, cache=settings.cache)
     metered.stand_for(lm, seeded)
     return metered

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import dspy
 from dspy.lm15 import Request, Response
 
 from ragbench.errors import LMSetupError
+from ragbench.external import digest_of_texts
 from ragbench.ledger import current_ledger, file_lm_call
 from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, Asked
 from ragbench.lms.engine import METER_KEY, AsyncMeteredEngine, MeteredEngine, count_ending
 from ragbench.lms.prices import Pricing
 from ragbench.lms.reply_cache import begin_call, forget_reply
 
+#: Settings of a call that limits and the reading of a reply depend on.
+_COUNTED = frozenset(
+    {"n", "max_tokens", "max_completion_tokens", "stop", "tools", "tool_choice", "response_format"}
+)
 #: The setting of DSPy that is set while a module of a person's own answers a question.
 OWN = "ragbench_own_module"
 
@@ -45,7 +49,7 @@ class RagbenchLM(dspy.LM):
     def stand_for(self, lm: dspy.BaseLM, changed: Mapping[str, Any]) -> None:
         """Be to a module what `lm` is: of its name, its settings, but `changed`, and its history.
 
-        DSPy's cache tells it from others by the engine's identity (`brought`).
+        DSPy's cache distinguishes it by the engine's identity, as part of the rollout.
         """
         self.given = lm
         self.model = lm.model
@@ -94,33 +98,43 @@ class RagbenchLM(dspy.LM):
         """Let go of connections and of a local server; all copies of this LM share them."""
         self.metered.client.close()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
         begin_call()
-        kwargs = self._seeded(kwargs)
-        with self._noting(*args, **kwargs):
-            outputs = super().__call__(*args, **kwargs)
+        call = self._call_of(prompt, messages, self._seeded(settings))
+        with dspy.context(**{ASKED: call if self.given else None}):
+            outputs = super().__call__(prompt, messages=messages, **self._passed(call))
         if isinstance(outputs, list) and not any(map(_says_something, outputs)):
             forget_reply()  # another time it may say something
         return outputs
 
-    async def acall(self, *args: Any, **kwargs: Any) -> Any:
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """As `__call__`."""
-        kwargs = self._seeded(kwargs)
-        with self._noting(*args, **kwargs):
-            return await super().acall(*args, **kwargs)
+        call = self._call_of(prompt, messages, self._seeded(settings))
+        with dspy.context(**{ASKED: call if self.given else None}):
+            return await super().acall(prompt, messages=messages, **self._passed(call))
 
-    def _noting(
-        self, prompt: Any = None, *, messages: Any = None, **settings: Any
-    ) -> AbstractContextManager[None]:
-        """Hand the call on as it is inside the block, where an object answers it."""
-        call = None
-        if self.given is not None and not isinstance(prompt, Request):
-            settings = {**self.kwargs, **settings}
-            settings.pop("cache", None)
-            call = Asked(prompt, messages, settings)
-        context: AbstractContextManager[None] = dspy.context(**{ASKED: call})
-        return context
+    def _call_of(self, prompt: Any, messages: Any, at_call: Mapping[str, Any]) -> Asked:
+        settings = {**self.kwargs, **at_call}
+        settings.pop("cache", None)
+        return Asked(prompt, messages, settings, at_call)
+
+    def _passed(self, call: Asked) -> dict[str, Any]:
+        """The settings with which DSPy prepares `call`.
+
+        An object that answers is sent all of its settings, also those that no request of DSPy can
+        hold. DSPy passes only what limits and replies depend on. All settings are part of the
+        rollout, by which its cache distinguishes requests.
+        """
+        if self.given is None:
+            return dict(call.at_call)
+        passed = {name: call.at_call[name] for name in ("cache",) if name in call.at_call}
+        if not isinstance(call.prompt, Request):
+            for name in call.settings.keys() - CLIENT_SETTINGS:
+                passed[name] = call.settings[name] if name in _COUNTED else None
+        settings = json.dumps(dict(call.settings), sort_keys=True, default=str)
+        passed["rollout_id"] = digest_of_texts([self.metered.identity, settings])
+        return passed
 
     def update_history(self, entry: dict[str, Any]) -> None:
         """File a cached answer; the engine has filed the others.
@@ -129,6 +143,9 @@ class RagbenchLM(dspy.LM):
         person's own module runs. What was sent and replied goes to the ledger, which keeps it if
         it is asked to.
         """
+        call = dspy.settings.get(ASKED)
+        if isinstance(call, Asked):
+            entry = {**entry, "kwargs": dict(call.at_call)}
         answers = entry["response"]
         if not isinstance(answers, tuple):
             answers = (answers,)
@@ -153,6 +170,12 @@ class RagbenchLM(dspy.LM):
         if kwargs.get("rollout_id") is not None:
             kwargs["rollout_id"] += self.first_rollout
         return super().copy(**kwargs)
+
+    def dump_state(self) -> dict[str, Any]:
+        """As `dspy.LM`; the state of the LM for which it stands."""
+        state: dict[str, Any]
+        state = super().dump_state() if self.given is None else self.given.dump_state()
+        return state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RagbenchLM:
         copied = self.copy()

@@ -21,9 +21,17 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import Side
+from ragbench.lms.unmetered import keeps_limits, unmetered_reason
 from ragbench.optimizers.arguments import Arguments, knobs_of, passed_to, shown
 from ragbench.optimizers.dspy_patches import logged_to
-from ragbench.optimizers.students import EndlessError, LMDownError, finish, guarded, make_student
+from ragbench.optimizers.students import (
+    EndlessError,
+    LMDownError,
+    UnmeteredError,
+    finish,
+    guarded,
+    make_student,
+)
 from ragbench.optimizers.tally import Tally
 from ragbench.optimizers.task import (
     NEVER,
@@ -227,8 +235,14 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
     """
     devset = for_optimizer(examples)
     evaluate = dspy.Evaluate(devset=devset, metric=task.metric, display_progress=False)
+    copied = guarded(program)
     with _working_on(task), dspy.context(trace=None):
-        rows = evaluate(guarded(program)).results
+        if keeps_limits() and ":" in getattr(program, "name", ""):
+            # An LM that passes ragbench is found here, before the others begin.
+            evaluate(copied, devset=devset[:1])
+            _check_metered()
+        rows = evaluate(copied).results
+        _check_metered()
     failed = sum(not prediction.keys() for _, prediction, _ in rows)
     return Scores(tuple(float(score) for *_, score in rows), failed)
 
@@ -241,6 +255,8 @@ def _working_on(task: Task) -> Iterator[None]:
     with logged_to(task.log_folder / "optimizer.log"), use(context, **settings):
         try:
             yield
+        except UnmeteredError as error:
+            raise ConfigError(str(error)) from None
         except EndlessError as error:
             raise RunError(_one_line(error)) from None
         except (LMDownError, LMError) as error:  # the latter of a prompt model
@@ -248,6 +264,11 @@ def _working_on(task: Task) -> Iterator[None]:
                 f"the LM takes no more calls ({_one_line(error)}); when it does, give the same "
                 "command again: finished calls are kept"
             ) from (error if isinstance(error, LMError) else None)
+
+
+def _check_metered() -> None:
+    if reason := unmetered_reason():
+        raise ConfigError(reason)
 
 
 def _one_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from ragbench.errors import ConfigError, RagbenchError
 from ragbench.external import code_digest, find, is_kept, keep, tag_of
 from ragbench.lms.factory import keep_lm, make_lm
 from ragbench.lms.lm import OWN, RagbenchLM
+from ragbench.lms.unmetered import noticing_unmetered
 from ragbench.optimizers.arguments import (
     SUPPLIED,
     Arguments,
@@ -32,7 +33,6 @@ from ragbench.optimizers.arguments import (
 from ragbench.optimizers.base import Optimizer, OptimizerKnobs
 from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.own_threads import follow_threads
 from ragbench.user_code import contained, digest_of_spec, load_object, message_of
 
 
@@ -72,8 +72,6 @@ class OwnOptimizer(Optimizer):
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         """What its `compile` gives; where that gives nothing, the student, which it changed.
 
-        Threads that it starts have its LM and its limits.
-
         Raises:
             ConfigError: it fails, or gives no program of the student's kind.
         """
@@ -84,9 +82,12 @@ class OwnOptimizer(Optimizer):
             # Some write into the class that they were given.
             predictor.signature = signature.with_instructions(signature.instructions)
         supplied = self._supplied(student, task)
-        follow_threads()
         try:
-            with contained(f"optimizer {self.name}"), dspy.context(**{OWN: True}):
+            with (
+                contained(f"optimizer {self.name}"),
+                dspy.context(**{OWN: True}),
+                noticing_unmetered(),
+            ):
                 compile = self._optimizer(supplied).compile
                 arguments = supplied_to(compile, supplied) | passed_to(compile, self.knobs)
                 if is_by_name(compile):
@@ -183,7 +184,7 @@ def keep_optimizer(optimizer: Any, *, name: str = "") -> str:
         )
     if isinstance(optimizer, Optimizer):
         raise ConfigError(f"give the optimizer {optimizer.name} by its name, with opt_set")
-    return keep(optimizer, f"{kind.__module__}:{kind.__qualname__}", name=name)
+    return keep(optimizer, f"{kind.__module__}:{kind.__name__}", name=name)
 
 
 def load_optimizer(spec: str) -> Any:

@@ -18,6 +18,7 @@ from dspy import LMError
 
 from ragbench.context import current, use
 from ragbench.errors import StopSignal
+from ragbench.lms.unmetered import unmetered_reason
 from ragbench.optimizers.demonstrations import fit_demos
 from ragbench.optimizers.tally import Run, Tally
 from ragbench.programs.core import RAGProgram
@@ -30,6 +31,10 @@ _STEP_TOKENS = 60
 
 class LMDownError(StopSignal):
     """The LM is down, or a limit was reached: calls are refused from now on."""
+
+
+class UnmeteredError(StopSignal):
+    """A program called an LM that no limit holds, and there is a limit."""
 
 
 class EndlessError(StopSignal):
@@ -101,6 +106,8 @@ def _student_of(kind: Any) -> type[Any]:
             except Exception:
                 tally.note(run, 0.0)
                 raise
+            if reason := unmetered_reason():
+                raise UnmeteredError(reason)
             return lean(run)
 
     for name in ("__name__", "__qualname__", "__module__", "__doc__"):

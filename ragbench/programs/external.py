@@ -8,7 +8,7 @@ trace. Passages that it returns as `passages` or `context` are kept with the rec
 import asyncio
 import copy
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Self
@@ -21,13 +21,11 @@ from ragbench.data.answers import answers_of
 from ragbench.errors import ConfigError, NoAnswerError
 from ragbench.external import find, is_kept, keep, label_of, tag_of
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.brought import meter_brought_lms
-from ragbench.lms.lm import OWN
+from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.passages import passage_of_text
 from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded
 from ragbench.programs.core.asked import asking, example_of
 from ragbench.programs.core.program import named
-from ragbench.programs.own_threads import follow_threads
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
 from ragbench.user_code import contained, digest_of_spec, load_object
@@ -93,8 +91,6 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
         super().__init__(retriever, **knobs)
-        meter_brought_lms()
-        follow_threads()
         self.traced = TracedRetriever(self.knobs.k)
         arguments = dict(self.knobs.init)
         if self.takes_k:
@@ -210,15 +206,27 @@ def _accepted(module: dspy.Module) -> set[str] | None:
     return {parameter.name for parameter in parameters}
 
 
+def meter_lms(program: dspy.Module, metered: Callable[[dspy.BaseLM], RagbenchLM]) -> None:
+    """Replace each LM that a module within `program` holds by what `metered` makes of it."""
+    replaced: dict[int, RagbenchLM] = {}
+    for _, module in program.named_sub_modules():
+        for name, value in [*vars(module).items()]:
+            if isinstance(value, dspy.BaseLM) and not isinstance(value, RagbenchLM):
+                if id(value) not in replaced:
+                    replaced[id(value)] = metered(value)
+                setattr(module, name, replaced[id(value)])
+
+
 def _copy(module: dspy.Module) -> dspy.Module:
-    """A copy of `module`, which compiling may change. It shares the LMs.
+    """A copy of `module`, which compiling may change. It shares LMs, and what ends with its owner.
 
     Where a part cannot be copied, such as a lock or a connection, DSPy's own way shares it.
     """
     memo: dict[int, Any] = {}
-    for _, part in module.named_sub_modules():
-        for value in vars(part).values():
-            if isinstance(value, dspy.BaseLM):
+    for _, inner in module.named_sub_modules():
+        for value in vars(inner).values():
+            held = [value, *getattr(value, "__dict__", {}).values()]
+            if isinstance(value, dspy.BaseLM) or any(hasattr(type(v), "__del__") for v in held):
                 memo[id(value)] = value
     try:
         copied = copy.deepcopy(module, memo)
@@ -325,7 +333,7 @@ def keep_module(module: dspy.Module | type[dspy.Module], *, name: str = "") -> s
         raise ConfigError(
             f"give the program {module.name} by its name: program={module.name!r}, set={{...}}"
         )
-    label = f"{kind.__module__}:{kind.__qualname__}"
+    label = f"{kind.__module__}:{kind.__qualname__.rpartition('<locals>.')[2]}"
     return keep(module, label, name=name)
 
 

@@ -148,20 +148,22 @@ class Voting(Around):
         steps: list[Step] = []
         searches: list[Search] = []
         passages: dict[str, Passage] = {}
-        shown: dict[str, None] = {}
+        shown: dict[str, None] | None = {}
         counts: Counter[str] = Counter()
         for prediction in cast:
             steps += prediction.steps
             searches += prediction.searches
             for passage in prediction.passages:
                 passages.setdefault(passage.pid, passage)
-            shown.update(dict.fromkeys(prediction.get("shown") or ()))
+            if shown is None or prediction.get("shown") is None:
+                shown = None  # what one vote showed the LM is unknown, so all of it is
+            else:
+                shown.update(dict.fromkeys(prediction.shown))
             counts.update(prediction.counts)
         steps.append(Step("vote", observation=winner.answer, notes=dict(tally)))
         fields = {**dict(winner.items()), "steps": steps, "searches": searches, "counts": counts}
-        return dspy.Prediction(
-            **{**fields, "passages": list(passages.values()), "shown": list(shown)}
-        )
+        fields["shown"] = None if shown is None else list(shown)
+        return dspy.Prediction(**{**fields, "passages": list(passages.values())})
 
 
 class Sampled(Around):

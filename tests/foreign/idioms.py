@@ -9,6 +9,7 @@ import os
 import tempfile
 import threading
 import warnings
+from contextvars import copy_context
 from typing import Any
 
 import dspy
@@ -179,11 +180,15 @@ class Parallel(Asking):
 
 
 class Thread(Asking):
-    """Ask in a thread of its own."""
+    """Ask in a thread of its own, which takes the context with it."""
 
     def forward(self, question: str) -> Any:
         answers: list[Any] = []
-        thread = threading.Thread(target=lambda: answers.append(self.ask(question=question)))
+
+        def ask() -> None:
+            answers.append(self.ask(question=question))
+
+        thread = threading.Thread(target=copy_context().run, args=(ask,))
         thread.start()
         thread.join()
         return answers[0]

@@ -6,6 +6,7 @@ not, and why.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -79,9 +80,7 @@ IDIOMS = {
     "MultiChainComparison": Idiom(),
     "Majority": Idiom(),
     "Parallel": Idiom(unordered=True),
-    "Thread": Idiom(
-        alone="a new thread has the LM of dspy.configure alone, and here that of the run"
-    ),
+    "Thread": Idiom(),
     "Loop": Idiom(unordered=True),
     "Synced": Idiom(),
     "Stream": Idiom(streams=True),
@@ -140,7 +139,9 @@ def sent(server: FakeServer, *, exact: bool = True) -> list[str]:
         body = {k: v for k, v in hit.body.items() if k not in ("stream", "stream_options")}
         if not exact:
             body = {k: body.get(k) for k in ("messages", "model", "tools", "response_format")}
-        found.append(json.dumps(body, sort_keys=True))
+        # DSPy calls modules in another way while there is a callback.
+        text = json.dumps(body, sort_keys=True)
+        found.append(re.sub(r"File [^ ]*callback\.py.*?(?=File )", "", text))
     return sorted(found)
 
 

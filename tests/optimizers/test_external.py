@@ -22,6 +22,7 @@ CODE = """
 import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 import dspy
 
 CAREFUL = "Answer the question. Be careful."
@@ -68,9 +69,13 @@ class Threads(Metered):
         def score(example):
             return float(self.metric(example, best(**example.inputs())))
         with ThreadPoolExecutor(3) as pool:
-            assert sum(pool.map(score, valset)) == len(valset)
+            futures = [pool.submit(copy_context().run, score, each) for each in valset]
+            assert sum(future.result() for future in futures) == len(valset)
         scores = []
-        thread = threading.Thread(target=lambda: scores.append(score(trainset[0])))
+        context = copy_context()
+        thread = threading.Thread(
+            target=lambda: context.run(lambda: scores.append(score(trainset[0])))
+        )
         thread.start()
         thread.join()
         assert scores == [1.0]
@@ -83,7 +88,8 @@ class ThreadsForever:
                 told(student)
                 student(**example.inputs())
         with ThreadPoolExecutor(2) as pool:
-            list(pool.map(ask, trainset))
+            futures = [pool.submit(copy_context().run, ask, each) for each in trainset]
+            [future.result() for future in futures]
 
 class Wraps:
     def compile(self, student, *, trainset):

@@ -1,7 +1,9 @@
 """The controls of a verdict: the form arm changes form alone, votes are counted and their own."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dspy
 import pytest
@@ -9,10 +11,19 @@ import pytest
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import make_plan
+from ragbench.experiments.runs.loading import LoadedProgram
 from ragbench.ledger import open_ledger
 from ragbench.metrics.text import normalise_answer
 from ragbench.programs import PROGRAMS, wrappers
-from ragbench.programs.wrappers import Voting, bare_answer, repair_form
+from ragbench.programs.external import keep_module
+from ragbench.programs.wrappers import (
+    Around,
+    FormRepaired,
+    Sampled,
+    Voting,
+    bare_answer,
+    repair_form,
+)
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.optimizers.world import EXAMPLES, program
 from tests.programs.shelf import shelf
@@ -110,3 +121,34 @@ def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
     for over in ({"form": True}, {"votes": 3}):
         with pytest.raises(ConfigError, match="as it is"):
             make_plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
+
+
+class Opaque(dspy.Module):
+    """A user's module: what it shows the LM is unknown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = dspy.Predict("question -> answer")
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=self.answer(question=question).answer, passages=["A text."])
+
+
+WRAPPERS: dict[type[Around], Callable[[Any], dspy.Module]] = {
+    FormRepaired: repair_form,
+    Voting: lambda inner: Voting(inner, 3),
+    Sampled: lambda inner: Sampled(inner, 1),
+    LoadedProgram: LoadedProgram,
+}
+
+
+@pytest.mark.parametrize("kind", Around.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_a_wrapper_if_the_shown_passages_are_unknown_leaves_them_unknown(
+    kind: type[Around],
+) -> None:
+    inner = PROGRAMS.get(keep_module(Opaque()))(shelf())
+    with dspy.context(lm=ScriptedLM(lambda asked: {"answer": "Ann 2"})):
+        prediction = WRAPPERS[kind](inner)(question=QUESTION)
+    assert prediction.answer == "Ann 2"
+    assert prediction.shown is None
+    assert [passage.text for passage in prediction.passages] == ["A text."]

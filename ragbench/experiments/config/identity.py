@@ -23,6 +23,8 @@ from ragbench.external import is_kept, label_of
 from ragbench.knobs import resolve
 
 _HASHED = "sha256:"
+#: Characters of one part of a folder's name.
+_LONGEST_PIECE = 40
 _ADDRESS = re.compile(r"https?://[^\s,()]+", re.IGNORECASE)
 #: The compiled programs that come with the package (`--compiled shipped`) were bootstrapped by
 #: `ragbench compile` on the training questions of the embedded synthetic set.
@@ -100,7 +102,8 @@ def run_name(identity: Fields, data: str, *also: Fields) -> str:
         identity["lm"].removeprefix("local:").rpartition("/")[2],
         hashlib.sha256(text.encode()).hexdigest()[:8],
     )
-    return "-".join(map(plain_name, filter(None, pieces)))
+    # A file system takes 255 bytes.
+    return "-".join(plain_name(piece)[-_LONGEST_PIECE:] for piece in filter(None, pieces))
 
 
 def plain_name(text: str) -> str:

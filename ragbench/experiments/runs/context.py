@@ -31,7 +31,6 @@ from ragbench.experiments.store import (
 )
 from ragbench.external import is_kept
 from ragbench.ledger import OpenLedger
-from ragbench.lms.brought import PriceFor
 from ragbench.lms.calls import (
     GIVE_PRICE,
     Limits,
@@ -44,16 +43,17 @@ from ragbench.lms.calls import (
     spending,
     wait_for_calls,
 )
-from ragbench.lms.factory import make_lm
+from ragbench.lms.factory import keep_lm, make_lm
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.reply_cache import configure_cache
+from ragbench.lms.unmetered import noticing_unmetered
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
 from ragbench.programs.core.asked import Questions
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import calls_of
-from ragbench.programs.external import adapter_of
+from ragbench.programs.external import adapter_of, meter_lms
 from ragbench.record import Call, billed
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
 from ragbench.user_code import blamed_on
@@ -106,18 +106,16 @@ class RunContext:
             for example in split:
                 examples[example.question] = example
         context = replace(current(), role_lms=self.role_lms)
-        prices = PriceFor(self.config.price_for)
         time = QuestionTime(self.config.question_timeout)
-        context = context.plus(Questions(examples), prices, time)
-        with use(
-            context,
-            lm=self.lm,
-            adapter=self.adapter,
-            warn_on_type_mismatch=False,
-            max_errors=10**9,
-            num_threads=self.config.workers,
-        ):
-            yield
+        context = context.plus(Questions(examples), time)
+        settings = {"warn_on_type_mismatch": False, "max_errors": 10**9}
+        settings |= {"lm": self.lm, "adapter": self.adapter, "num_threads": self.config.workers}
+        with use(context, **settings):
+            if may_bring_lms(self.config):
+                with noticing_unmetered():
+                    yield
+            else:
+                yield
 
 
 def build(
@@ -166,6 +164,7 @@ def build(
         service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):
         built = program(retriever, **config.set)
+    meter_lms(built, lambda own: _metered(config, own))
     index_roles = {row.role for row in calls_of(built)}
     for role in roles:
         if role not in index_roles:
@@ -241,6 +240,27 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
         cure=GIVE_PRICE if main else f"--price-for {spec}=in=0.15,out=0.60, ",
     )
     return lm
+
+
+def may_bring_lms(config: RunConfig) -> bool:
+    """Return True if code of a user runs, which may call an LM that it makes itself."""
+    return ":" in f"{config.program}{config.retriever}{config.adapter}"
+
+
+def _metered(config: RunConfig, lm: dspy.BaseLM) -> RagbenchLM:
+    """The LM `lm` that a module holds, metered, with its own setting of the cache.
+
+    Its price is that of `price_for` under its model, or under `MODEL@ADDRESS`.
+    """
+    server = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
+    spec = keep_lm(lm)
+    prices = config.price_for
+    price = prices.get(lm.model) or prices.get(f"{lm.model}@{server}")
+    if price:
+        prices = {**prices, spec: price}
+    metered = lm_of(config.but(price_for=prices), spec)
+    metered.cache = metered.cache and lm.cache
+    return metered
 
 
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:

@@ -34,6 +34,7 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.data.base import as_json, jsonable
 from ragbench.errors import (
+    ConfigError,
     DataError,
     LMUnavailableError,
     MissingExtraError,
@@ -42,7 +43,7 @@ from ragbench.errors import (
     StoppedError,
 )
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.runs.context import RunContext, card_for, ready
+from ragbench.experiments.runs.context import RunContext, card_for, may_bring_lms, ready
 from ragbench.experiments.runs.reuse import reuse_line
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
 from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
@@ -67,6 +68,7 @@ from ragbench.lms.calls import (
     limit_reached,
     question_time,
 )
+from ragbench.lms.unmetered import keeps_limits, unmetered_reason
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 from ragbench.programs.core.asked import Asked
@@ -207,6 +209,10 @@ def _answer(
             )
         store.run()  # makes the database, before any question is asked
         try:
+            if todo and keeps_limits() and may_bring_lms(run_context.config):
+                # An LM that passes ragbench is found here, before the others begin.
+                ask_all(run_context, todo[:1], store, told)
+                todo = todo[1:]
             if is_spread(run_context.config):
                 todo = ask_in_shards(run_context, todo, store, told)
             if todo:
@@ -362,6 +368,8 @@ def ask(
             if not ledger.refused:  # that is no failure of the question
                 _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
+    if reason := unmetered_reason():
+        raise ConfigError(reason)
     if ledger.refused:  # also where the program went on without the call that was refused
         failure = Failure("limit", CUT_OFF, f"stopped by {limit_reached() or 'an LM that is down'}")
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)

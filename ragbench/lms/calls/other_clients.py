@@ -111,6 +111,8 @@ class Asked:
     prompt: Any
     messages: Any
     settings: Mapping[str, Any]
+    #: Those of the settings that were given at the call.
+    at_call: Mapping[str, Any]
 
 
 class GivenClient(Client):

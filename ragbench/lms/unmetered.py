@@ -1,0 +1,87 @@
+"""Calls that no engine of ragbench meters: an LM that a user's code makes while it runs.
+
+An LM that a module holds is replaced by a metered one on the copy that runs. One that is made
+inside `forward` is seen by a callback of DSPy, which cannot refuse a call. Such calls are counted
+and their cost is unknown, and with a limit the first of them ends the command. They are not in the
+cache of replies. A call in a thread without `dspy.context` is not seen.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dspy
+
+from ragbench.context import current, use
+from ragbench.ledger import file_lm_call
+from ragbench.lms.calls import active
+from ragbench.lms.lm import RagbenchLM
+from ragbench.tokens import estimate_tokens
+
+
+class UnmeteredCalls:
+    """Part of the context of a run and callback of DSPy: files the calls that pass ragbench."""
+
+    def __init__(self) -> None:
+        #: Model of the first such call; "" without one.
+        self.model = ""
+        self._begun: dict[str, tuple[dspy.BaseLM, int, float]] = {}
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Ignore every other event of DSPy."""
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+    def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Note a call that begins."""
+        if not isinstance(instance, RagbenchLM):
+            tokens = estimate_tokens(json.dumps(inputs, default=str))
+            self._begun[call_id] = (instance, tokens, time.perf_counter())
+
+    def on_lm_end(
+        self, call_id: str, outputs: dict[str, Any] | None, exception: Exception | None = None
+    ) -> None:
+        """File a call that has ended. Its tokens are estimated."""
+        if call_id not in self._begun:
+            return
+        lm, tokens, begun = self._begun.pop(call_id)
+        self.model = self.model or str(lm.model)
+        file_lm_call(
+            str(lm.model),
+            prompt_tokens=0 if exception else tokens,
+            completion_tokens=0 if exception else estimate_tokens(str(outputs)),
+            latency_s=round(time.perf_counter() - begun, 6),
+            error=type(exception).__name__ if exception else None,
+        )
+
+
+@contextmanager
+def noticing_unmetered() -> Iterator[None]:
+    """Inside the block, calls that pass ragbench are counted; for code of a user only.
+
+    DSPy calls modules in another way while there is a callback, which tracebacks in prompts show.
+    """
+    calls = current().get(UnmeteredCalls) or UnmeteredCalls()
+    callbacks = [*filter(lambda each: each is not calls, dspy.settings.callbacks), calls]
+    with use(current().plus(calls), callbacks=callbacks):
+        yield
+
+
+def keeps_limits() -> bool:
+    """Return True if a limit on cost, tokens or calls holds now."""
+    limits = [spent.limits for spent in active()]
+    return any((each.cost, each.tokens, each.calls) != (None, None, None) for each in limits)
+
+
+def unmetered_reason() -> str:
+    """Why a limit cannot be kept: an LM was called past ragbench; "" if it can be kept."""
+    calls = current().get(UnmeteredCalls)
+    if calls is None or not calls.model or not keeps_limits():
+        return ""
+    return (
+        f"a call of {calls.model} is not metered, so no limit can be kept; set that LM on a "
+        "predictor, keep it as an attribute of the module, or leave --max-... out"
+    )
