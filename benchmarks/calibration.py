@@ -34,7 +34,6 @@ from ragbench.metrics.stats.estimates import (
     mean_interval,
     p_seeds_alike,
 )
-from ragbench.metrics.stats.looking import price_of_looking
 from ragbench.metrics.stats.repeats import differ_as_wholes
 
 WRONG, COVER, LEAST_POWER, MOST_POWER = 0.05, 0.94, 0.75, 0.90
@@ -229,31 +228,6 @@ def more_seeds(runs: int, rng: Rng) -> Iterator[Outcome]:
         yield power(f"more seeds, {told} pilots", shown, told)
 
 
-def looking_again(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """Six looks at arms that are alike, and the price that the report names for a set of a gain."""
-    looks = (50, 75, 113, 170, 255, 300)
-    few = runs // 2
-    draw = lost([5] * 60, 0.05)
-    false = often = 0
-    for _ in range(few):
-        for difference in (0.0, 0.2):
-            drawn = draw(rng, difference)
-            means = cluster_means(drawn.b - drawn.a, drawn.documents)
-            any_look = any(anytime_p(means[: look // 5], 1.0) <= WRONG for look in looks)
-            if difference:
-                often += any_look
-            else:
-                false += any_look
-    yield wrong("decided, six looks", false, few)
-    named = []
-    for seed in range(60):
-        drawn = draw(rng, 0.2)
-        price = price_of_looking(drawn.b - drawn.a, 1.0, looks, drawn.documents, seed=seed)
-        named.append(price.by_looks if price else 0.0)
-    off = float(np.mean(named)) - often / few
-    yield Outcome("share named for six looks less that shown", off, few, -0.15, 0.15)
-
-
 def pays_back(runs: int, rng: Rng) -> Iterator[Outcome]:
     """Programs that take the same on average, where B runs away on one document in thirty."""
     few = runs // 2
@@ -350,9 +324,6 @@ WORDS: Mapping[str, tuple[Scenario, ...]] = {
     "also": (claims,),
     "the reverse": (claims,),
     "not shown to help": (),
-    "decided after": (claims, looking_again),
-    "not decided after": (),
-    "looking again has its price": (looking_again,),
     "pays back after": (pays_back,),
     "not shown to pay back": (),
     "never pays back": (pays_back,),

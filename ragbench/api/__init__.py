@@ -309,7 +309,6 @@ def verdict(
     equal_cost: bool = True,
     metrics: Sequence[AnyMetric] = HEADLINE,
     margin: float | None = None,
-    max_questions: int | None = None,
     repeats: int = 1,
     limits: Limits | None = None,
     on_message: Callable[[str], None] = print,
@@ -318,8 +317,7 @@ def verdict(
     """Whether compiling helps: zero-shot, its form repaired, compiled with `seeds` seeds, votes.
 
     `equal_cost` adds the arms of votes for what compiled costs. `margin` is the difference that
-    does not matter. With `max_questions` it looks at more and more questions, from `limit` on,
-    until every metric of `metrics` is decided. Each arm asks its questions `repeats` times.
+    does not matter. Each arm asks its questions `repeats` times.
     `limits` are of the whole verdict, what earlier attempts spent included; `on_message` gets a
     line for each thing that is done. StoppedError
     where a limit was reached before there was a verdict: ask again to continue.
@@ -332,7 +330,7 @@ def verdict(
     config = config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = compile_config_of(optimizer, None, settings)
     names = metric_names(metrics)
-    request = VerdictRequest(seeds, equal_cost, names, margin, max_questions, repeats)
+    request = VerdictRequest(seeds, equal_cost, names, margin, repeats)
     with limited(limits, verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 

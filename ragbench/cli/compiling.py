@@ -105,10 +105,6 @@ def compiled_command(folder: Path) -> None:
         help="Add an arm: not compiled, votes for as many tokens as compiled.")  # fmt: skip
 @metrics_option
 @margin_option
-@option("--until", type=click.Choice(["decided"]), group="Data",
-        help="Begin with --limit questions and ask more until the result is decided.")  # fmt: skip
-@option("--max-questions", type=click.IntRange(min=2), group="Data",
-        help="Maximum number of questions with --until decided.")  # fmt: skip
 @shared.repeats_option
 @option("--read", type=PATH, metavar="FOLDER", group="Output",
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
@@ -120,8 +116,6 @@ def compiled_command(folder: Path) -> None:
 def verdict_command(
     seeds: int,
     equal_cost: bool,
-    until: str | None,
-    max_questions: int | None,
     metrics: tuple[str, ...],
     margin: float | None,
     repeats: int,
@@ -149,9 +143,7 @@ def verdict_command(
     compile_config = shared.take_settings(CompileConfig, "compile", options, out=None)
     limits = shared.take_limits(options)
     config = shared.to_config(**options)
-    if (until is None) != (max_questions is None):
-        raise click.UsageError("--until decided and --max-questions N go together")
-    request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, max_questions, repeats)
+    request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, repeats)
     folder = verdict_folder(config, compile_config)
     if dry_run or pilot:
         with limited(limits, folder), RunProgress() as progress:

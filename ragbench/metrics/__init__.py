@@ -47,7 +47,6 @@ from ragbench.metrics.stats.estimates import (
     p_seeds_alike,
     paired_interval,
 )
-from ragbench.metrics.stats.looking import PriceOfLooking, price_of_looking
 from ragbench.metrics.stats.power import ALPHA
 from ragbench.metrics.stats.repeats import Repeated, Shares, differ_as_wholes, repeated, shares
 from ragbench.metrics.support import evidence_kind, gold_triples, support_kind

@@ -3,7 +3,6 @@
 import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,7 @@ from benchmarks.calibration import WORDS
 from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
-from ragbench.experiments.compare.verdicts import Design, Look, Verdict, conclusion, reread
-from ragbench.experiments.report.comparison import looks_in_words
+from ragbench.experiments.compare.verdicts import Design, conclusion, reread
 from ragbench.experiments.runs.clusters import clusters_among, clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
@@ -90,10 +88,9 @@ def test_where_seeds_vary_it_takes_more_seeds() -> None:
     assert (alike.seeds_needed, 10 < alike.n_needed < 200) == (None, True)
 
 
-def test_a_verdict_on_the_optimizer_needs_three_programs_and_no_betting() -> None:
+def test_a_verdict_on_the_optimizer_needs_three_programs() -> None:
     assert Design((0, 1, 2)).of_optimizer(3)
     assert not Design((0, 1, 2)).of_optimizer(2)
-    assert not Design((0, 1, 2), anytime=True).of_optimizer(3)
 
 
 @pytest.mark.parametrize(("tokens", "votes"), [(3400, 4), (3200, 3), (1111, 3), (1099, 0)])
@@ -181,27 +178,6 @@ def test_the_sentence_says_how_much_more_votes_took(
     assert f"more than {said}" in next(x for x in out.splitlines() if x.startswith("em: "))
     assert re.search(rf"not only more tokens, .* against {said}\n", out)
     assert ("more than 10 % off, since votes are whole" in out) == ("2.00" in said)
-
-
-def test_decided_is_every_metric() -> None:
-    def decided(*words: str) -> bool:
-        by_metric = {str(n): SimpleNamespace(verdict=word) for n, word in enumerate(words)}
-        made: Any = SimpleNamespace(contrasts={("zero-shot", "compiled"): by_metric})
-        return Verdict.decided(made)
-
-    assert decided("better", "worse")
-    assert not decided("better", "no difference shown")
-    assert not decided("no difference shown", "no difference shown")
-
-
-def test_looks_in_words() -> None:
-    one, two = Look(5, 10, False, 2.5, "em", 0.1, 0.3), Look(8, 10, True, 2.5, "em", 0.1, 0.01)
-    said = looks_in_words([one, two], 100.0, 0.25)
-    assert said[0] == "look 1, 5 questions: compiled - zero-shot em +0.100, p 0.300, not decided"
-    decided = "decided after 8 of at most 10 questions"  # saved are those that there still were
-    assert said[2] == f"{decided}, which saved about 200 tokens and $0.5000"
-    whole = looks_in_words([replace(two, questions=10)], 1.0, None)
-    assert whole[1] == "decided after 10 of at most 10 questions"
 
 
 Folder = Callable[..., Path]

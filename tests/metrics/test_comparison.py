@@ -20,7 +20,6 @@ from ragbench.metrics.stats.comparison import (
     with_extremes,
 )
 from ragbench.metrics.stats.estimates import corrected_best
-from ragbench.metrics.stats.looking import price_of_looking
 from ragbench.metrics.stats.power import PlannedTest, t_power
 
 
@@ -325,21 +324,6 @@ def test_the_luck_of_the_choice_is_drawn_by_clusters() -> None:
         luck.append(np.mean(taken_off))
     assert luck[1] > 2 * luck[0]
     assert corrected_best(np.eye(4), clusters=["same"] * 4) is None
-
-
-def test_looking_again_costs_power() -> None:
-    d = np.repeat([-1.0, 0.0, 1.0], [20, 136, 44])
-    found = price_of_looking(d, 1.0, [50, 75, 113, 170, 200])
-    assert found is not None
-    assert 0.3 < found.by_looks < found.by_one < 1
-    last = price_of_looking(d, 1.0, [200])  # some sets show it at an earlier look alone
-    assert last is not None
-    assert last.by_looks < found.by_looks
-    documents = (np.arange(200) % 10).tolist()  # by ten documents next to nothing is shown
-    clustered = price_of_looking(d, 1.0, [50, 75, 113, 170, 200], documents)
-    assert clustered is not None
-    assert clustered.by_one < 0.3 < found.by_one
-    assert price_of_looking(d, 1.0, [200], ["same"] * 200) is None
 
 
 def test_a_clear_best_is_kept() -> None:

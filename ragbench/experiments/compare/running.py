@@ -1,15 +1,12 @@
 """Runs the arms of a verdict, or continues them: each an ordinary run, over held-out questions.
 
-Data and retriever are built once. What was cut off is continued by the same command. With
-`max_questions` the verdict looks at growing numbers of questions, by tests (betting) that may be
-looked at as often as one likes: looking again and again at a test made for one look claims
-differences that are none. Every look is kept in `verdict.json`.
+Data and retriever are built once. What was cut off is continued by the same command.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +18,12 @@ from ragbench.experiments.compare.verdicts import (
     COMPILED_FORM,
     EQUAL,
     FORM,
-    VERDICT,
     VOTES,
     ZERO_SHOT,
     Design,
-    Look,
     Verdict,
     VerdictRequest,
     assemble,
-    looks_of,
-    schedule,
     verdict_folder,
 )
 from ragbench.experiments.compile import OnMessage, compile_program
@@ -46,9 +39,8 @@ from ragbench.experiments.plans import make_plan
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import locked, read_object
+from ragbench.experiments.store import locked
 from ragbench.experiments.watch import SILENT, Watch
-from ragbench.metrics import get_metric
 
 
 def run_verdict(
@@ -66,50 +58,24 @@ def run_verdict(
     folder = verdict_folder(config, settings)
     arms = _Arms(config, settings, request, folder, run_context, on_message, watch)
     with locked(folder):
-        if request.max_questions is None:
-            return arms.verdict(config.limit)
-        most = min(request.max_questions, len(run_context.dataset.splits["test"]))
-        return _until_decided(arms, config.limit or 20, most)
+        return arms.verdict()
 
 
 def _check(config: RunConfig, request: VerdictRequest) -> None:
-    for name, least in (("seeds", 1), ("max_questions", 2), ("repeats", 1)):
+    for name in ("seeds", "repeats"):
         value = getattr(request, name)
-        if value is not None and value < least:
-            raise ConfigError(f"{name}={value} is not allowed; give {least} or more")
+        if value < 1:
+            raise ConfigError(f"{name}={value} is not allowed; give 1 or more")
     if config.split != "test":
         raise DataError(
             f"a verdict is on held-out questions; leave out --split {config.split}, "
             "which compiling uses"
         )
-    for metric in request.metrics if request.max_questions else ():
-        if get_metric(metric).score_range is None:
-            raise ConfigError(f"{metric} has no bounds, which --until decided needs")
-
-
-def _until_decided(arms: _Arms, start: int, most: int) -> Verdict:
-    path = arms.folder / VERDICT
-    arms.looks = looks_of(read_object(path)) if path.is_file() else []
-    if arms.looks:
-        arms.votes = arms.looks[0].votes
-    for limit in schedule(start, most):
-        verdict = arms.verdict(limit)
-        metric, c = next(iter(verdict.contrasts[ZERO_SHOT, COMPILED].items()))
-        decided = verdict.decided()
-        votes = verdict.design.votes
-        look = Look(verdict.questions, most, decided, votes, metric, c.difference, c.corrected_p)
-        if look not in arms.looks:
-            arms.looks.append(look)
-        verdict = replace(verdict, looks=tuple(arms.looks))
-        verdict.keep()
-        if decided or verdict.questions < limit:
-            break
-    return verdict
 
 
 @dataclass
 class _Arms:
-    """The arms of one verdict as they are run, at one number of questions or at several."""
+    """The arms of one verdict as they are run,."""
 
     config: RunConfig
     settings: CompileConfig
@@ -118,34 +84,28 @@ class _Arms:
     run_context: RunContext
     on_message: OnMessage
     watch: Watch
-    looks: list[Look] = field(default_factory=list)
-    #: Votes at equal tokens; None until both arms were run once.
-    votes: int | None = None
 
-    def verdict(self, limit: int | None) -> Verdict:
-        """The verdict on the first `limit` questions (None: all), kept in the folder."""
+    def verdict(self) -> Verdict:
+        """The verdict, kept in the folder."""
         request = self.request
         first_seed = self.settings.optimizer_seed
         seeds = tuple(range(first_seed, first_seed + request.seeds))
-        zero_shot = self._run(ZERO_SHOT, limit)
-        self._run(FORM, limit, form=True)
+        zero_shot = self._run(ZERO_SHOT)
+        self._run(FORM, form=True)
         compiled: list[Evaluation] = []
         for seed in seeds:
             program = self._program(seed)
-            compiled += self._run(f"{COMPILED}-{seed}", limit, compiled=program)
-            self._run(f"{COMPILED_FORM}-{seed}", limit, compiled=program, form=True)
-        votes = self._vote(zero_shot, compiled, limit) if request.equal_cost else 0
-        anytime = request.max_questions is not None
-        design = Design(
-            seeds, votes, tuple(request.metrics), request.margin, anytime, request.repeats
-        )
-        verdict = assemble(self.folder, design, tuple(self.looks))
+            compiled += self._run(f"{COMPILED}-{seed}", compiled=program)
+            self._run(f"{COMPILED_FORM}-{seed}", compiled=program, form=True)
+        votes = self._vote(zero_shot, compiled) if request.equal_cost else 0
+        design = Design(seeds, votes, tuple(request.metrics), request.margin, request.repeats)
+        verdict = assemble(self.folder, design)
         verdict.keep()
         return verdict
 
-    def _run(self, name: str, limit: int | None, **over: Any) -> list[Evaluation]:
+    def _run(self, name: str, **over: Any) -> list[Evaluation]:
         self.on_message(f"arm {name}")
-        config = self.config.but(**over, limit=limit, out=self.folder / name)
+        config = self.config.but(**over, out=self.folder / name)
         repeats = self.request.repeats
         runs = evaluate_repeats(config, repeats, like=self.run_context, watch=self.watch)
         stopped = runs[-1]
@@ -161,19 +121,18 @@ class _Arms:
             watch=self.watch,
         )  # fmt: skip
 
-    def _vote(self, zero_shot: Arm, compiled: Arm, limit: int | None) -> int:
+    def _vote(self, zero_shot: Arm, compiled: Arm) -> int:
         """Run the arm of votes; how many a question, 0 where there is no such arm."""
-        if self.votes is None:
-            self.votes = votes_for(zero_shot, compiled)
-        if not self.votes:
+        votes = votes_for(zero_shot, compiled)
+        if not votes:
             self.on_message("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
             return 0
         try:
-            self._run(f"{VOTES}-{self.votes}", limit, votes=self.votes)
+            self._run(f"{VOTES}-{votes}", votes=votes)
         except StoppedError as stop:
             self.on_message(f"the verdict is without the arm at equal cost: {stop}")
             return 0
-        return self.votes
+        return votes
 
 
 def votes_for(zero_shot: Arm, compiled: Arm) -> int:

@@ -12,7 +12,6 @@ votes-V/           not compiled, V votes a question: what the compiled arm's tok
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, product
@@ -37,25 +36,13 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import read_object, repeats_in, write_json
-from ragbench.metrics import (
-    ALPHA,
-    LEAST_SEEDS,
-    Comparison,
-    Method,
-    PriceOfLooking,
-    correct,
-    get_metric,
-    p_seeds_alike,
-    price_of_looking,
-)
+from ragbench.metrics import ALPHA, LEAST_SEEDS, Comparison, Method, correct, p_seeds_alike
 from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
 VERDICT = "verdict.json"
 #: Arms whose costs differ by less than this share count as equal.
 EQUAL = 0.1
-#: Each look has this many times the questions of the one before.
-_GROWTH = 1.5
 ZERO_SHOT, FORM = "zero-shot", "form"
 COMPILED, COMPILED_FORM = "compiled", "compiled-form"
 VOTES = "votes"
@@ -70,14 +57,13 @@ class Design:
     """The arms' folders of a verdict, and how they are compared.
 
     `votes` are those a question of the arm at equal tokens, 0 for no such arm. Each folder holds
-    its run, or the folders of so many `repeats`. `anytime` is as `ragbench.metrics.Method` has it.
+    its run, or the folders of so many `repeats`.
     """
 
     seeds: tuple[int, ...]
     votes: int = 0
     metrics: tuple[str, ...] = HEADLINE
     margin: float | None = None
-    anytime: bool = False
     repeats: int = 1
 
     def folders(self) -> dict[str, list[str]]:
@@ -97,25 +83,23 @@ class Design:
     def of_optimizer(self, distinct_programs: int) -> bool:
         """Whether the verdict is on the optimizer, and not on the compiled programs at hand.
 
-        Only from three different programs on; betting speaks of those at hand.
+        Only from three different programs on.
         """
-        return distinct_programs >= LEAST_SEEDS and not self.anytime
+        return distinct_programs >= LEAST_SEEDS
 
 
 @dataclass(frozen=True)
 class VerdictRequest:
     """The settings of a verdict beside those of its run and its compile.
 
-    `equal_cost` adds votes for what the compiled arm costs more. `max_questions` looks at growing
-    numbers of questions, from the config's limit to this, until every metric is decided. Each arm
-    asks every question so many `repeats`.
+    `equal_cost` adds votes for what the compiled arm costs more. Each arm asks every question so
+    many `repeats`.
     """
 
     seeds: int = 1
     equal_cost: bool = True
     metrics: Sequence[str] = HEADLINE
     margin: float | None = None
-    max_questions: int | None = None
     repeats: int = 1
 
 
@@ -174,28 +158,11 @@ def votes_in_words(matched: float | None) -> str:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What was seen after `questions` of at most `most` that there are.
-
-    `difference` and `p` (corrected; it holds whenever one stops) are of compiled against zero-shot
-    on the first metric; `votes` are those of the votes arm.
-    """
-
-    questions: int
-    most: int
-    decided: bool
-    votes: int
-    metric: str
-    difference: float
-    p: float
-
-
-@dataclass(frozen=True)
 class Verdict:
     """What the arms show; p-values are Holm's over all contrasts and metrics.
 
     `fixed` and `broken` are the questions that more than half of the seeds, or the zero-shot arm
-    alone, got exactly right. `looks` are those at growing numbers of questions, if asked for.
+    alone, got exactly right.
     """
 
     folder: Path
@@ -207,7 +174,6 @@ class Verdict:
     fixed: Sequence[str]
     broken: Sequence[str]
     spending: Spending
-    looks: Sequence[Look] = ()
 
     @property
     def distinct_programs(self) -> int:
@@ -258,22 +224,6 @@ class Verdict:
         after = scores[len(before) :].reshape(len(self.sidecars), -1, len(qids)).mean(axis=1)
         return scores[: len(before)], after, groups_of(self.shared.clusters, qids)
 
-    def decided(self) -> bool:
-        """Whether compiled against zero-shot shows something on every metric."""
-        comparisons = self.contrasts[ZERO_SHOT, COMPILED].values()
-        return not any(c.verdict.startswith("no difference") for c in comparisons)
-
-    def price_of_looking(self) -> PriceOfLooking | None:
-        """What looking again costs in power, for a difference as was seen; None without looks."""
-        if not self.looks:
-            return None
-        metric = get_metric(self.design.metrics[0])
-        before, after, groups = self._scores(metric.name)
-        differences = after.mean(axis=0) - before.mean(axis=0)
-        low, high = metric.score_range or (0.0, 1.0)
-        looks = schedule(self.looks[0].questions, self.looks[-1].most)
-        return price_of_looking(differences, high - low, looks, groups)
-
     def matched(self) -> float | None:
         """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
         votes = per_question(self.arms.get(VOTES, ()), "tokens")
@@ -304,7 +254,6 @@ class Verdict:
             "subject": self.subject,
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
             "matched": self.matched(),
-            "looks": list(map(asdict, self.looks)),
             "fixed": self.fixed,
             "broken": self.broken,
             "distinct_programs": self.distinct_programs,
@@ -322,29 +271,13 @@ def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
         fields = stored["design"]
         lists = {name: tuple(fields[name]) for name in ("seeds", "metrics")}
         design = Design(**{**fields, **lists})
-        looks = looks_of(stored)
     except (TypeError, KeyError):
         raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
-    return assemble(folder, design, looks, reopen)
+    return assemble(folder, design, reopen)
 
 
-def schedule(start: int, most: int) -> list[int]:
-    """The number of questions at each look: `start`, then half as many more each time."""
-    looks = [min(start, most)]
-    while looks[-1] < most:
-        looks.append(min(most, math.ceil(looks[-1] * _GROWTH)))
-    return looks
-
-
-def looks_of(stored: Mapping[str, Any]) -> list[Look]:
-    """The looks in what `verdict.json` holds."""
-    return [Look(**look) for look in stored.get("looks", ())]
-
-
-def assemble(
-    folder: Path, design: Design, looks: Sequence[Look] = (), reopen: Opener = reopen
-) -> Verdict:
-    """The verdict on the finished runs in `folder`, by `design`, after `looks`.
+def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
+    """The verdict on the finished runs in `folder`, by `design`.
 
     `reopen` gives the run in a folder, such as one that is open already.
 
@@ -364,7 +297,7 @@ def assemble(
     compiled = arms[COMPILED]
     shared = Shared.within(zero_shot)
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
-    method = Method(design.margin, design.anytime, design.of_optimizer(distinct))
+    method = Method(design.margin, random_seeds=design.of_optimizer(distinct))
     fixed, broken = shared.changed(zero_shot, compiled)
     return Verdict(
         folder=folder,
@@ -376,7 +309,6 @@ def assemble(
         fixed=list(fixed),
         broken=list(broken),
         spending=spending_of(zero_shot, compiled, sidecars),
-        looks=looks,
     )
 
 

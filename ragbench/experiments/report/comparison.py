@@ -14,7 +14,6 @@ from ragbench.experiments.compare.verdicts import (
     FORM,
     VOTES,
     ZERO_SHOT,
-    Look,
     Verdict,
     votes_in_words,
 )
@@ -24,7 +23,7 @@ from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.table import Column, Report, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, money
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
-from ragbench.metrics import LEAST_SEEDS, Comparison, PriceOfLooking
+from ragbench.metrics import LEAST_SEEDS, Comparison
 
 #: A compile that fails so often would have shown among enough seeds: log 0.1 / log 0.9 = 22.
 RARE = 0.1
@@ -218,13 +217,7 @@ def verdict_report(verdict: Verdict) -> Report:
     identifying = (Column("contrast", "contrast (B - A)"), Column("metric"))
     columns = (*identifying, *COMPARED, *FOR_MACHINES)
     yield Table("contrasts", columns, contrast_rows(verdict))
-    runs = list(chain.from_iterable(verdict.arms.values()))
-    tokens = len(runs) * (per_question(runs, "tokens") or 0.0)
-    usd = per_question(runs, "cost_usd")
-    if usd is not None:
-        usd *= len(runs)
     yield from cluster_line(chain.from_iterable(c.values() for c in verdict.contrasts.values()))
-    yield from looks_in_words(verdict.looks, tokens, usd, verdict.price_of_looking())
     spent = verdict.spending
     yield from (
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
@@ -346,8 +339,6 @@ def summary_lines(verdict: Verdict) -> list[str]:
             f"this is a verdict on {verdict.subject}; one on the optimizer needs {LEAST_SEEDS} "
             "different programs, by --seeds"
         )
-    else:
-        lines.append("--until decided is on the programs at hand, not on the optimizer")
     return lines
 
 
@@ -390,32 +381,3 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
     return row
 
 
-def looks_in_words(
-    looks: Sequence[Look], tokens: float, usd: float | None, price: PriceOfLooking | None = None
-) -> list[str]:
-    """A line per look, what stopping saved, and what looking costs in power.
-
-    `tokens` and `usd` are those of a question in all arms.
-    """
-    if not looks:
-        return []
-    lines = []
-    for number, look in enumerate(looks, 1):
-        state = "decided" if look.decided else "not decided"
-        lines.append(
-            f"look {number}, {look.questions} questions: compiled - zero-shot {look.metric} "
-            f"{look.difference:+z.3f}, p {look.p:.3f}, {state}"
-        )
-    final = looks[-1]
-    ended = f"{state} after {final.questions} of at most {final.most} questions"
-    remaining = final.most - final.questions
-    if final.decided and remaining:
-        cost = "" if usd is None else f" and ${usd * remaining:,.4f}"
-        ended += f", which saved about {tokens * remaining:,.0f} tokens{cost}"
-    lines.append(ended)
-    if price is not None:
-        lines.append(
-            "looking again has its price: a difference as seen here is shown in "
-            f"{price.by_looks:.0%} of such sets, by one look at {final.most} in {price.by_one:.0%}"
-        )
-    return lines
