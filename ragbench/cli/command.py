@@ -182,7 +182,9 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 
 def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if param.name == "wide":
-        set_format(ctx.meta["ragbench.format"], wide=value, table=ctx.meta["ragbench.table"])
+        meta = ctx.meta
+        names = meta["ragbench.names"]
+        set_format(meta["ragbench.format"], wide=value, names=names, table=meta["ragbench.table"])
         ctx.call_on_close(flush)
     else:
         ctx.meta[f"ragbench.{param.name}"] = value
@@ -195,6 +197,8 @@ output_options = stack(
            help="Format of tables; with any but table, notes go to stderr."),
     option("--table", default="", metavar="NAME", expose_value=False, callback=_set_format,
            is_eager=True, group="Output", help="Print this table alone, such as failures."),
+    option("--names", is_flag=True, expose_value=False, callback=_set_format, is_eager=True,
+           group="Output", help="List the full name, LM and folder of each letter."),
     option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
            help="Show every column, even if the terminal is too narrow for them."),
 )  # fmt: skip

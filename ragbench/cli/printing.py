@@ -12,14 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.report.table import (
-    Report,
-    Table,
-    on_terminal,
-    printable,
-    wrapped,
-    written,
-)
+from ragbench.experiments.report.sections import Report, as_section
+from ragbench.experiments.report.table import Table, on_terminal, printable, wrapped, written
 
 
 @dataclass
@@ -31,6 +25,7 @@ class _Output:
 
     format: str = "table"
     wide: bool = False
+    names: bool = False
     table: str = ""
     printed: bool = False
     others: list[str] = field(default_factory=list)
@@ -40,13 +35,16 @@ class _Output:
 _output = _Output()
 
 
-def set_format(format: str, *, wide: bool = False, table: str = "") -> None:
+def set_format(format: str, *, wide: bool = False, names: bool = False, table: str = "") -> None:
     """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column.
+
+    With `names`, tables with letters for programs are followed by their full names.
 
     CSV and LaTeX have one table: the first, or the one called `table`.
     """
     _output.format = format
     _output.wide = wide
+    _output.names = names
     _output.table = table
     _output.printed = False
     _output.others = []
@@ -60,11 +58,22 @@ def for_machines() -> bool:
 
 def show(report: Report) -> None:
     """Print the lines and the tables of `report`, in their order."""
+    hidden = {"brief"} if not _is_brief() else {"full"}
+    if not _output.names:
+        hidden.add("names")
     for item in report:
-        if isinstance(item, Table):
-            print_table(item)
-        else:
-            say(item)
+        section = as_section(item)
+        if section.level not in hidden:
+            say(*section.prose)
+            if section.table is not None:
+                print_table(section.table)
+            say(*section.notes)
+
+
+def _is_brief() -> bool:
+    """Whether tables are for a terminal that may be 80 columns wide."""
+    all_asked = _output.wide or _output.table
+    return _output.format == "table" and sys.stdout.isatty() and not all_asked
 
 
 def say(*lines: str, err: bool = False) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from ragbench.experiments.choose.running import Choice
 from ragbench.experiments.recommend import Advice
 from ragbench.experiments.recommend_by import GroupAdvice
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.report.brief import advice_sections
+from ragbench.experiments.report.sections import Report, full
+from ragbench.experiments.report.table import Column, Table, counted, with_interval
 
 _COLUMNS = (
     Column("program"),
@@ -62,8 +64,8 @@ def race_lines(choice: Choice) -> list[str]:
 
 def advice_report(advice: Advice) -> Report:
     """The advice first, then the programs it is of."""
-    yield from advice.sentences()
-    yield advice_table(advice)
+    yield from advice_sections(advice)
+    yield from full([*advice.sentences(), advice_table(advice)])
 
 
 def group_advice_report(by: str, groups: Sequence[GroupAdvice]) -> Report:
@@ -120,5 +122,5 @@ def advice_table(advice: Advice) -> Table:
     title = f"{advice.metric} over {len(advice.questions)} questions, all shared"
     if advice.clusters:
         title += f", about {len(set(advice.clusters.values()))} documents"
-    note = f"p of {advice.family.tests} paired tests, corrected (Holm)"
+    note = f"p of {counted(advice.family.tests, 'paired test')}, corrected (Holm)"
     return Table("programs", columns, rows, title, [note])

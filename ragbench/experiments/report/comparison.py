@@ -17,10 +17,12 @@ from ragbench.experiments.compare.verdicts import (
     Verdict,
     votes_in_words,
 )
+from ragbench.experiments.report.brief import comparison_section
 from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.report.repeats import label_arms, noise_lines
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.report.sections import Report, Section, full
+from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, money
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
 from ragbench.metrics import LEAST_SEEDS, Comparison
@@ -47,9 +49,17 @@ FOR_MACHINES = tuple(
 
 def comparison_report(results: Sequence[RunComparison]) -> Report:
     """What is shown of each run against the first; then scores and costs."""
-    base = results[0].a
     label_a, *labels = label_arms([results[0].arms[0], *(result.arms[1] for result in results)])
     named = list(zip(labels, results, strict=True))
+    for name, result in named:
+        yield comparison_section(name, label_a, result)
+        yield Section(memory_lines(result), level="brief")
+    yield from full(_whole_comparison(label_a, named))
+
+
+def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) -> Report:
+    results = [result for _, result in named]
+    base = results[0].a
     for name, result in named:
         gains = []
         for metric, c in result.scores.items():

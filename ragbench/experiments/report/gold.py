@@ -5,7 +5,8 @@ from pathlib import Path
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.against import compare_all
-from ragbench.experiments.report.table import Column, Report, Table
+from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.summary import reopen
 from ragbench.metrics import get_metric
 

@@ -7,7 +7,8 @@ from ragbench.experiments.compare.against import RunComparison
 from ragbench.experiments.compare.paired import Arm, Shared, groups_of
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.metrics import Shares, differ_as_wholes, repeated
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RunError
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.paths import read_file
 
 #: The card of a run, beside its database; `experiments.store` loads pydantic, which this does not.

@@ -8,7 +8,8 @@ from typing import Any
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.names import name_of_system
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import unread_lines
 from ragbench.experiments.runs.summary import Evaluation, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending

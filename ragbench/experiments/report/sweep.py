@@ -20,7 +20,8 @@ from ragbench.experiments.estimates import (
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, rows_of
 from ragbench.experiments.report.repeats import pooled_table
-from ragbench.experiments.report.table import Column, Report, Table, with_interval
+from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.sweep import Contrast, Sweep, Swept, arms_of, checked

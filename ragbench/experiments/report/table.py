@@ -2,7 +2,7 @@
 
 A row is a mapping from column names to values as they were computed: JSON and CSV get those,
 nothing rounded. How a value looks to people (terminal, Markdown, LaTeX, HTML) is said by its column
-alone. Nothing here prints: a report is lines of prose and tables, in their order.
+alone. Nothing here prints: a report is a list of sections (`report.sections`).
 Needs neither rich nor pydantic: `ragbench list` and `ragbench runs` load nothing heavy.
 """
 
@@ -12,7 +12,7 @@ import io
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal, get_args
@@ -53,6 +53,8 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
 }
 #: A blank at which no cell is broken.
 _TIED = "\N{NO-BREAK SPACE}"
+#: Blanks between two columns on a terminal.
+_GAP = 2
 #: Cells are not padded further than this in Markdown: one long cell would lengthen every row.
 _MOST_PADDING = 60
 #: Control characters, but for line ends and tabs.
@@ -118,7 +120,8 @@ class Column:
         if not self.interval or low is None or high is None:
             return text
         if short:
-            return f"{text}{_TIED}[{_two_decimals(low)},{_two_decimals(high)}]"
+            sign = "+" if self.kind == "gain" else ""
+            return f"{text}{_TIED}[{_two_decimals(low, sign)},{_two_decimals(high, sign)}]"
         return f"{text} [{render(low)},{_TIED}{render(high)}]"
 
 
@@ -169,10 +172,6 @@ class Table:
         return records
 
 
-#: Lines of prose and tables, in the order in which they are read.
-Report = Iterable[str | Table]
-
-
 def _without_sign_of_zero(value: Any) -> Any:
     if isinstance(value, float):
         return value + 0.0  # -0.0 + 0.0 is 0.0
@@ -183,8 +182,13 @@ def _without_zero(text: str) -> str:
     return re.sub(r"^([+-]?)0\.", r"\1.", text)
 
 
-def _two_decimals(value: float) -> str:
-    return _without_zero(f"{value:z.2f}")
+def _two_decimals(value: float, sign: str) -> str:
+    return _without_zero(f"{value:{sign}z.2f}")
+
+
+def counted(n: int, noun: str) -> str:
+    """Return a number of things, such as "1 test" or "1,200 tests"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def usd_of_1000(usd: float) -> str:
@@ -281,7 +285,8 @@ def _longest(text: str) -> int:
 
 def _width(cells: Sequence[Sequence[str]], of_cell: Callable[[str], int]) -> int:
     """Characters of a line in which every cell has at least the width `of_cell`."""
-    return sum(max(map(of_cell, column)) + 3 for column in zip(*cells, strict=True)) + 1
+    columns = list(zip(*cells, strict=True))
+    return sum(max(map(of_cell, column)) for column in columns) + _GAP * (len(columns) - 1)
 
 
 def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
@@ -289,7 +294,7 @@ def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     least = [max(map(_longest, column)) for column in columns]
-    while room and sum(widths) + 3 * len(widths) + 1 > room:
+    while room and sum(widths) + _GAP * (len(widths) - 1) > room:
         at = max(range(len(widths)), key=lambda i: (widths[i] > least[i], widths[i]))
         if widths[at] <= least[at]:
             break
@@ -301,23 +306,26 @@ def _aligned(
     cells: Sequence[Sequence[str]], widths: Sequence[int], flush_left: Sequence[bool]
 ) -> list[str]:
     lines = []
-    for number, row in enumerate(cells):
+    for row in cells:
         wrapped_cells = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
         for at in range(max(map(len, wrapped_cells))):
             texts = []
             for cell_lines in wrapped_cells:
                 texts.append(cell_lines[at] if at < len(cell_lines) else "")
-            lines.append(_padded(texts, widths, flush_left).replace(_TIED, " "))
-        if number == 0:
-            lines.append(_rule(widths))
+            line = (" " * _GAP).join(_justified(texts, widths, flush_left))
+            lines.append(line.rstrip().replace(_TIED, " "))
     return lines
 
 
-def _padded(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[bool]) -> str:
+def _justified(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[bool]) -> list[str]:
     cells = []
     for text, width, left_side in zip(row, widths, flush_left, strict=True):
         cells.append(text.ljust(width) if left_side else text.rjust(width))
-    return f"| {' | '.join(cells)} |"
+    return cells
+
+
+def _padded(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[bool]) -> str:
+    return f"| {' | '.join(_justified(row, widths, flush_left))} |"
 
 
 def _rule(widths: Sequence[int]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragbench.experiments.compare.spending import index_cost, index_lines
+from ragbench.experiments.report.brief import run_sections
 from ragbench.experiments.report.means import (
     known_columns,
     mean_row,
@@ -17,7 +18,8 @@ from ragbench.experiments.report.means import (
 )
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.risk import RISK_COLUMNS, risk_table
-from ragbench.experiments.report.table import Column, Report, Table
+from ragbench.experiments.report.sections import Report, full
+from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
     FOUND,
@@ -94,6 +96,16 @@ def runs_report(
     """
     for evaluation in evaluations:
         evaluation.read([*GROUPINGS.values(), *RISK_COLUMNS] if by_group else ())
+    report = _whole_report(evaluations, by_group, protocol)
+    if len(evaluations) > 1 and not by_group and protocol is None:
+        yield from run_sections(evaluations, label_runs(evaluations))
+        report = full(report)
+    yield from report
+
+
+def _whole_report(
+    evaluations: Sequence[Evaluation], by_group: bool, protocol: Protocol | None
+) -> Report:
     yield from dict.fromkeys(map(title_of, evaluations))
     table = run_table(evaluations)
     if protocol is not None:

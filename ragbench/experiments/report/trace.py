@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import UnknownNameError
-from ragbench.experiments.report.table import Column, Report, Table
+from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.report.tables import money, run_table
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
 from ragbench.experiments.store import RunFolder

@@ -1,0 +1,94 @@
+"""Tables for a terminal of 80 columns: one letter and one line for each program."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ragbench.experiments.report.table import counted
+from tests.experiments.boards import program_run
+
+Command = Callable[..., tuple[int, str, str]]
+SYSTEMS = (
+    "dspy simplified baleen with three hops and a long retriever setting",
+    "hipporag2 openie gpt4omini nv-embed-v2 top5 linking with recognition memory",
+    "ircot flan paper setting with bm25 and six steps",
+    "langgraph multi agent supervisor with query rewriting, final",
+    "langgraph multi agent supervisor with query rewriting, final2",
+    "haystack hybrid bm25 bge reranker large k10",
+    "llamaindex subquestion engine",
+    "vanilla bm25 k5 baseline",
+    "graphrag global search community level 2",
+)
+
+
+@pytest.fixture
+def terminal(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run `ragbench ARGS` on a terminal of 80 columns."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.setenv("TERM", "dumb")
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+        return command(*args)
+
+    return run
+
+
+@pytest.fixture
+def nine(tmp_path: Path) -> list[Path]:
+    """Runs of nine systems with long names and two LMs."""
+    folders = []
+    for number, name in enumerate(SYSTEMS):
+        model = f"openai/{'large' if number % 2 else 'small'}"
+        folder = tmp_path / "runs" / f"system{number}"
+        folders.append(program_run(folder, "vanilla", label=name, model=model))
+    return folders
+
+
+@pytest.mark.parametrize(("words", "most"), [("recommend", 17), ("summarize", 17)])
+def test_nine_systems_take_17_lines_of_80_columns(
+    words: str, most: int, nine: list[Path], terminal: Command
+) -> None:
+    code, out, err = terminal(words, *nine)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert len(lines) <= most, out
+    assert max(map(len, lines)) <= 80, out
+    for letter in "ABCDEFGHI":
+        assert sum(line.startswith(f"{letter}  ") for line in lines) == 1, out
+
+
+def test_names_lists_the_full_name_and_lm_of_each_letter(
+    nine: list[Path], terminal: Command
+) -> None:
+    out = " ".join(terminal("summarize", *nine, "--names")[1].split())
+    assert "openai/large" in out
+    assert "openai/large" not in terminal("summarize", *nine)[1]
+    for name in SYSTEMS:
+        assert name.split()[0] in out
+
+
+def test_wide_shows_every_column(nine: list[Path], terminal: Command) -> None:
+    brief = terminal("recommend", *nine)[1]
+    whole = terminal("recommend", *nine, "--wide")[1]
+    assert "p (Holm)" in whole
+    assert "p (Holm)" not in brief
+    for name in SYSTEMS:
+        assert name in whole
+
+
+def test_compare_is_one_table(nine: list[Path], terminal: Command) -> None:
+    code, out, err = terminal("compare", *nine[:2])
+    assert code == 0, err
+    lines = out.splitlines()
+    assert len(lines) <= 13, out
+    assert max(map(len, lines)) <= 80, out
+    heads = [line.split()[0] for line in lines]
+    assert [head for head in heads if head in ("EM", "F1", "calls", "tokens", "seconds")] == [
+        "EM", "F1", "calls", "tokens", "seconds",
+    ]  # fmt: skip
+
+
+def test_counted_names_one_thing_in_the_singular() -> None:
+    assert (counted(1, "test"), counted(1200, "test")) == ("1 test", "1,200 tests")
