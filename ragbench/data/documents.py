@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ragbench.data.readers import check_regular, read_text
+from ragbench.data.text_files import check_regular, read_text
 from ragbench.errors import DataError, RagbenchError, needs_extra
 from ragbench.logs import get
 

@@ -12,7 +12,8 @@ import dspy
 import numpy as np
 
 from ragbench.data import Dataset
-from ragbench.data.readers import read_json, read_text
+from ragbench.data.readers import read_json
+from ragbench.data.text_files import read_text
 from ragbench.errors import DataError
 from ragbench.metrics import all_recall, ndcg, recall, reciprocal_rank
 from ragbench.passages import Corpus

@@ -38,7 +38,8 @@ from ragbench.data.passages import (
     read_chunks,
     read_corpus,
 )
-from ragbench.data.readers import Row, kind_of, read_rows, read_text
+from ragbench.data.readers import Row, kind_of, read_rows
+from ragbench.data.text_files import read_text
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.settings import DataSettings

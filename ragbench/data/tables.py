@@ -1,0 +1,189 @@
+"""Read tables record by record: CSV, TSV, Excel, Parquet, and folders that `save_to_disk` wrote.
+
+pandas would guess types by column, and lose texts such as 007, so text tables are read by `csv`.
+"""
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragbench.data.text_files import first_line, opened, reading
+from ragbench.data.values import Cell, plain
+from ragbench.errors import DataError, needs_extra
+
+#: The place of a record in its file, and the record.
+Rows = Iterator[tuple[str, dict[str, Any]]]
+
+_ROWS_AT_ONCE = 500
+#: A file that unpacks to more bytes than these, and than so many times its size, is a bomb.
+_MOST_UNPACKED, _MOST_TIMES = 256 << 20, 1000
+
+
+def text_rows(path: Path, encoding: str, separator: str) -> Rows:
+    """Yield the records of a text table. Blank rows are left out; an empty cell is None.
+
+    Args:
+        path: File, with the names of its columns in the first row.
+        encoding: Encoding of a text that is not UTF-8.
+        separator: Separator where the file does not say another: by `sep=;` in its first line, or
+            by names that only semicolons or tabs divide.
+    """
+    csv.field_size_limit(2**31 - 1)  # a cell may hold a whole document
+    quoting: Any = csv.QUOTE_MINIMAL
+    try:
+        with opened(path, encoding) as file:
+            head = file.readline()
+            start = 0
+            if head.lower().startswith("sep=") and len(head.strip()) == 5:
+                separator = head[4]
+                start = 1
+            elif separator not in head:
+                separator = next((mark for mark in ";\t" if mark in head), separator)
+            if separator == "\t" and not _is_quoted(path, encoding):
+                quoting = csv.QUOTE_NONE
+            file.seek(0)
+            table = csv.reader(
+                file, delimiter=separator, strict=True, quoting=quoting, skipinitialspace=True
+            )
+            for _ in range(start):
+                next(table)
+            names = [name.strip() for name in next(table, [])]
+            _check_names(path, names)
+            for number, cells in enumerate(filter(_has_text, table), start=1):
+                if _has_text(cells[len(names) :]):
+                    raise DataError(f"{path}: record {number} has more cells than the head")
+                record: dict[str, Any] = dict.fromkeys(names)
+                for name, text in zip(names, cells, strict=False):
+                    record[name] = Cell(text) if text.strip() else None
+                yield f"record {number}", record
+    except csv.Error as error:
+        why = first_line(error).replace("\t", "\\t")
+        raise DataError(f"{path}: not a table ({why})") from None
+
+
+def _has_text(cells: Sequence[str]) -> bool:
+    return any(map(str.strip, cells))
+
+
+def _is_quoted(path: Path, encoding: str) -> bool:
+    """Return whether a file of tabs has cells in quotation marks, as spreadsheets write it.
+
+    Files of search have none: a mark is a character there. A file is quoted if it can be read so
+    as a whole, all rows as wide as the head, and the head is quoted, or a mark is doubled, or a
+    cell holds a tab or the end of a line.
+    """
+    try:
+        with opened(path, encoding) as file:
+            evidence = file.readline().startswith('"')
+            file.seek(0)
+            width = 0
+            for cells in csv.reader(file, delimiter="\t", strict=True):
+                width = width or len(cells)
+                if cells and len(cells) != width:
+                    return False
+                evidence = evidence or any("\t" in cell or "\n" in cell for cell in cells)
+            file.seek(0)
+            return evidence or any('""' in line for line in file)
+    except csv.Error:
+        return False
+
+
+def excel_sheets(path: Path) -> Iterator[tuple[str, Rows]]:
+    """Yield the title and the records of each sheet; formulas as last computed."""
+    with needs_extra(str(path)):
+        import openpyxl
+    try:
+        with path.open("rb") as file:
+            book = openpyxl.load_workbook(file, read_only=True, data_only=True)
+            for sheet in book.worksheets:
+                sheet.reset_dimensions()  # a file may claim any size
+                yield sheet.title, _sheet_rows(path, sheet.iter_rows(values_only=True))
+    except DataError:
+        raise
+    except Exception as error:  # openpyxl raises errors of many kinds on damaged files
+        raise DataError(f"{path}: not an Excel file ({first_line(error)})") from None
+
+
+def _sheet_rows(path: Path, rows: Iterator[Sequence[Any]]) -> Rows:
+    names = [str(name).strip() if name is not None else "" for name in next(rows, ())]
+    _check_names(path, names)
+    for number, cells in enumerate(rows, start=2):
+        record = {k: plain(cell) for k, cell in zip(names, cells, strict=False) if k}
+        if any(value is not None for value in record.values()):
+            yield f"row {number}", record
+
+
+def excel_rows(path: Path) -> Rows:
+    """Yield the records of the first sheet."""
+    for _, rows in excel_sheets(path):
+        yield from rows
+        break
+
+
+def parquet_rows(path: Path) -> Rows:
+    """Yield the records of a Parquet file."""
+    with needs_extra(str(path)):
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+    try:
+        with reading(path), pq.ParquetFile(path) as file:
+            _check_names(path, file.schema_arrow.names)
+            yield from _records(path, file.iter_batches(batch_size=_ROWS_AT_ONCE))
+    except pa.ArrowException as error:
+        raise DataError(f"{path}: not a Parquet file ({first_line(error)})") from None
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Return True if `path` is a folder that `Dataset.save_to_disk` wrote."""
+    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
+
+
+def saved_rows(path: Path) -> Rows:
+    """Yield the records of a folder that `Dataset.save_to_disk` wrote."""
+    with needs_extra(str(path)):
+        import pyarrow as pa
+
+    if not (path / "state.json").is_file():
+        parts = ", ".join(sorted(part.name for part in path.iterdir() if part.is_dir()))
+        raise DataError(f"{path}: holds the parts {parts[:100]}; give one, such as {path}/test")
+    try:
+        with reading(path):
+            state = json.loads((path / "state.json").read_text())
+            for entry in state["_data_files"]:
+                part = path / Path(entry["filename"]).name
+                with part.open("rb") as file, pa.ipc.open_stream(file) as stream:
+                    yield from _records(part, stream)
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not a saved data set ({first_line(error)})") from None
+
+
+def _records(path: Path, batches: Iterable[Any]) -> Rows:
+    """Yield the rows of Arrow batches; a file that unpacks to far more than its size is refused."""
+    size = path.stat().st_size
+    most = max(_MOST_UNPACKED, _MOST_TIMES * size)
+    unpacked = 0
+    number = 0
+    for batch in batches:
+        for start in range(0, len(batch), _ROWS_AT_ONCE):
+            part = batch.slice(start, _ROWS_AT_ONCE)
+            unpacked += part.nbytes
+            for record in part.to_pylist():
+                # A batch holds a repeated text once, so that its own size says little.
+                unpacked += sum(len(value) for value in record.values() if isinstance(value, str))
+                if unpacked > most:
+                    raise DataError(
+                        f"{path}: unpacks to more than {most >> 20:,} MB from {size >> 10:,} kB, "
+                        "as no data set does; check where it is from"
+                    )
+                number += 1
+                yield f"record {number}", plain(record)
+
+
+def _check_names(path: Path, columns: Iterable[str]) -> None:
+    for name, uses in Counter(filter(None, columns)).most_common(1):
+        if uses > 1:
+            raise DataError(f"{path}: has two columns named {name[:80]!r}; rename or remove one")

@@ -1,0 +1,113 @@
+"""Open the text files of data; whatever is wrong becomes one line that names the file."""
+
+import codecs
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from ragbench.errors import DataError
+
+#: Bytes of a file from which its encoding is guessed.
+_JUDGED_BYTES = 200_000
+_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+def check_regular(path: Path) -> tuple[int, int]:
+    """Return the size in bytes and the time of the last change in nanoseconds.
+
+    Raises:
+        DataError: It is not a regular file: a pipe or a device would be waited for.
+    """
+    with reading(path):
+        status = path.stat()
+    if not path.is_file():
+        kind = "a folder" if path.is_dir() else "no regular file"
+        raise DataError(f"{path}: cannot be read (it is {kind})")
+    return status.st_size, status.st_mtime_ns
+
+
+def read_text(path: Path, encoding: str = "") -> str:
+    """Return the text of a file: UTF-8 if it can be, else UTF-16 by its mark, else `encoding`.
+
+    Raises:
+        DataError: The file cannot be read, or is in another encoding.
+    """
+    with opened(path, encoding) as file:
+        text = file.read()
+    if "\x00" in text:
+        raise DataError(f"{path}: holds a NUL byte at character {text.index(chr(0))}")
+    return text.removeprefix("\ufeff")
+
+
+@contextlib.contextmanager
+def opened(path: Path, encoding: str = "", newline: str = "") -> Iterator[TextIO]:
+    """Open a file of text as `read_text` reads it."""
+    with reading(path, encoding):
+        with path.open("rb") as start:
+            if start.read(2) in _MARKS:
+                encoding = "utf-16"
+        if not encoding or _is_utf8(path):
+            encoding = "utf-8-sig"
+        with path.open(encoding=encoding, newline=newline) as file:
+            yield file
+
+
+def _is_utf8(path: Path) -> bool:
+    with path.open("rb") as file:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            while block := file.read(1 << 20):
+                if b"\x00" in block:  # as texts in UTF-16 have
+                    return False
+                decoder.decode(block)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def reading(path: Path, encoding: str = "") -> Iterator[None]:
+    """Turn what reading `path` raises into one line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(
+            f"no such file: {path}; paths are of the working folder, {Path.cwd()}"
+        ) from None
+    except UnicodeError:
+        raise DataError(_wrong_encoding(path, encoding)) from None
+    except LookupError:
+        raise DataError(
+            f"--encoding {encoding!r} is no text coding; choose one such as latin-1 or utf-16"
+        ) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path itself
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise DataError(f"{path}: cannot be read ({reason})") from None
+
+
+def _wrong_encoding(path: Path, encoding: str) -> str:
+    """Return the message for a file in another encoding: the byte and the likely encoding."""
+    from charset_normalizer import from_bytes  # slow to import, and rarely needed
+
+    content = path.read_bytes()
+    place = 0
+    try:
+        content.decode(encoding or "utf-8-sig")
+    except UnicodeError as error:
+        place = getattr(error, "start", 0)
+    start = max(0, place - _JUDGED_BYTES // 2)
+    best = from_bytes(content[start : start + _JUDGED_BYTES]).best()
+    problem = f"{path}: not {encoding or 'UTF-8'} text at byte {place}"
+    if best is None or best.encoding in ("ascii", "utf_8"):
+        return f"{problem}; save it as UTF-8, or give --encoding"
+    return (
+        f"{problem}; it may be {best.encoding}: give --encoding {best.encoding}, or save it as "
+        "UTF-8"
+    )
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's message, at most 160 characters."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:160]
