@@ -1,9 +1,9 @@
-"""The errors of ragbench.
+"""Define the errors of ragbench.
 
-Two kinds must not be confused. A *user error* is something the person at the keyboard can mend: it
-is printed as one line that names the value, the choices and the cure, and the command exits with 2.
-A *failure* is something that went wrong while one question was being answered: it is data, kept in
-that question's record as a `Failure`, and the run goes on.
+There are two kinds. A *user error* is a problem that the user can fix: ragbench prints one line
+with
+the value, the choices and the fix, and exits with code 2. A *failure* is a problem with one
+question: it is data, stored in the question's record as a `Failure`, and the run continues.
 """
 
 import difflib
@@ -18,7 +18,7 @@ class RagbenchError(Exception):
 
 
 class UnknownNameError(RagbenchError):
-    """No such name in a registry; the message lists the near names, or all of them."""
+    """Unknown name in a registry; the message lists similar names, or all names."""
 
     def __init__(self, kind: str, name: str, choices: Iterable[str]) -> None:
         self.kind, self.name, self.choices = kind, name, sorted(choices)
@@ -52,7 +52,7 @@ class LMSetupError(RagbenchError):
 
 
 class LMUnavailableError(RagbenchError):
-    """An LM that was there and is not any more: its server is gone, or its quota is spent."""
+    """An LM became unavailable: its server is down, or its quota is used up."""
 
     exit_code = 4
 
@@ -74,11 +74,11 @@ class MissingExtraError(RagbenchError):
 
 
 class NoAnswerError(RagbenchError):
-    """What a module of a person's own returns can be no answer, whatever it is asked."""
+    """A user's module returned a value that cannot be an answer."""
 
 
 class StoppedError(RagbenchError):
-    """A limit of spending ended the command; what is finished is kept, more of it continues."""
+    """A spending limit ended the command; finished work is saved, a larger limit resumes."""
 
     exit_code = 3
 
@@ -88,7 +88,7 @@ class StoppedError(RagbenchError):
         super().__init__(f"stopped by {message}; the same command with a larger limit continues")
 
 
-#: Package, as it is imported -> the extra that brings it.
+#: Import name of a package -> the extra that installs it.
 EXTRA_OF = {
     "anthropic": "batch",
     "bs4": "documents",
@@ -115,7 +115,7 @@ EXTRA_OF = {
 
 
 def missing_extra(error: ImportError, feature: str = "this") -> MissingExtraError | None:
-    """Returns the error for a missing package; None if no extra of ragbench installs it."""
+    """Return the error for a missing package, or None if no extra installs it."""
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None
@@ -125,10 +125,13 @@ def missing_extra(error: ImportError, feature: str = "this") -> MissingExtraErro
 
 @contextmanager
 def needs_extra(feature: str) -> Iterator[None]:
-    """For imports in the block, of packages that an extra brings.
+    """Guard imports of packages that an extra installs.
+
+    Args:
+        feature: Feature that needs the package, for the message.
 
     Raises:
-        MissingExtraError: one is not installed; says that `feature` needs it, and the cure.
+        MissingExtraError: A package is not installed.
     """
     try:
         yield

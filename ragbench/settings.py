@@ -1,7 +1,7 @@
-"""Settings of data, LM and retriever, each declared once: configs, command line, Python and rooms.
+"""Declare each setting of data, LM and retriever once, for configs, command line and Python.
 
-How the command line offers a setting stands beside it. This module imports no part that a setting
-names, and no DSPy.
+The command-line form of a setting is next to it. This module imports neither DSPy nor any part that
+a setting names.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ SEED = 42
 
 @dataclass(frozen=True)
 class Option:
-    """How the command line offers a field, and whether the field is part of a run's identity.
+    """Command-line form of a field, and whether it is part of a run's identity.
 
-    `incidental` fields change neither a question nor its answer. `default` is what the help says
-    where the default is not a value.
+    `incidental` fields change neither a question nor its answer. `default` replaces the default
+    value in the help text.
     """
 
     aliases: tuple[str, ...] = ()
@@ -44,9 +44,17 @@ def option(
     incidental: bool = False,
     **bounds: Any,
 ) -> Any:
-    """Returns a field of settings with its `Option`, whose `default` is `default_words`.
+    """Declare a field with its command-line `Option`.
 
-    `bounds` are those of `pydantic.Field`, such as `ge`.
+    Args:
+        default: Default value.
+        description: Help text.
+        aliases: Other names of the option.
+        metavar: Name of the value in the help.
+        default_words: Text in place of the default in the help.
+        group: Group of the option in the help.
+        incidental: Whether the field is excluded from a run's identity.
+        bounds: Bounds of `pydantic.Field`, such as `ge`.
     """
     field: FieldInfo = Field(default, description=description, **bounds)
     field.metadata.append(Option(aliases, metavar, default_words, group, incidental))
@@ -54,7 +62,7 @@ def option(
 
 
 class DataSettings(Knobs):
-    """Which questions over which passages: all that decides the bytes of a data set."""
+    """Settings that decide the bytes of a data set: its questions and passages."""
 
     dataset: str = option("synthetic", "data set; see `ragbench list datasets`")
     data_file: Path | None = option(
@@ -115,7 +123,7 @@ class DataSettings(Knobs):
     size: int = option(2000, "number of passages of the synthetic data set", ge=100, le=1_000_000)
     renamed: str | None = option(
         None,
-        "change every name and year one to one, by this key, so that nothing is known by heart",
+        "replace every name and year one to one, seeded by this key, to rule out memorized answers",
         metavar="KEY",
         min_length=1,
     )
@@ -133,7 +141,7 @@ class DataSettings(Knobs):
     @model_validator(mode="before")
     @classmethod
     def _from_the_hub(cls, fields: Any) -> Any:
-        """A repository is on the hub."""
+        """Set `hub` for a repository of the hub."""
         if isinstance(fields, Mapping) and fields.get("hub_repo"):
             return {"hub": True, **fields}
         return fields
@@ -154,7 +162,7 @@ class DataSettings(Knobs):
 
 
 class QuestionSettings(DataSettings):
-    """Which questions of the data set are asked."""
+    """Settings that select questions of the data set."""
 
     split: Literal["train", "validation", "test", "all"] = option(
         "test",
@@ -172,14 +180,14 @@ class QuestionSettings(DataSettings):
     @model_validator(mode="before")
     @classmethod
     def _all_questions(cls, fields: Any) -> Any:
-        """All questions of data that somebody chose, where no limit is given."""
+        """Default to all questions if the user chose the data and set no limit."""
         if isinstance(fields, Mapping) and fields.get("dataset", "synthetic") != "synthetic":
             return {"limit": None, **fields}
         return fields
 
 
 class LMSettings(Knobs):
-    """The model that answers, and how it is asked."""
+    """Settings of the LM and of its calls."""
 
     lm: str = option(
         "local",
@@ -202,7 +210,7 @@ class LMSettings(Knobs):
         metavar="NAME=VALUE|env:VAR",
     )
     ca_file: Path | None = option(
-        None, "certificates (PEM) to trust beside the usual ones", incidental=True
+        None, "additional CA certificates (PEM file)", incidental=True
     )
     price: str | None = option(
         None,
@@ -267,5 +275,5 @@ class RetrieverSettings(Knobs):
 
 
 def option_of(field: FieldInfo) -> Option:
-    """How the command line offers `field`."""
+    """Return the command-line form of `field`."""
     return next((metadata for metadata in field.metadata if isinstance(metadata, Option)), Option())

@@ -1,4 +1,4 @@
-"""Retrievers measured by themselves: each question of a data set is one search, without any LM."""
+"""Evaluate retrievers without an LM: each question of a data set is one search."""
 
 import math
 import time
@@ -25,7 +25,7 @@ _MEASURES = {"recall": recall, "all_recall": all_recall, "mrr": reciprocal_rank,
 
 
 def gold_of(examples: Sequence[dspy.Example]) -> dict[str, list[str]]:
-    """Gold pids by question id, of the questions whose gold passages are known."""
+    """Map each question id with known gold passages to their pids."""
     gold = {example.qid: list(example.gold_pids) for example in examples if example.gold_pids}
     if not gold:
         raise DataError("no question of this data set and view has known gold passages")
@@ -42,11 +42,12 @@ def measure(
     settings: Mapping[str, Any],
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """How well the retriever `spec` finds the `gold` pids of `questions`, both by id; JSON-ready.
+    """Evaluate a retriever on the gold passages of questions.
 
-    `scores` are means in [0, 1], keyed `measure@k`; `found` are pids by question, best first;
-    `index_s` is the time that the index took, now or when it was stored, or else the time until it
-    could search; `index_bytes` is None where nothing is stored.
+    Returns:
+        JSON-ready figures: `scores` are means in [0, 1] by `measure@k`. `found` lists pids by
+        question, best first. `index_s` is the build time of the index in seconds, now or when it
+        was stored. `index_bytes` is None if nothing is stored.
     """
     make_embedder.cache_clear()  # no query embedded by the one before is answered from memory
     start = time.perf_counter()
@@ -86,14 +87,14 @@ def measure_run(
     *,
     ks: Sequence[int],
 ) -> dict[str, Any]:
-    """What `measure` gives, of the rankings in a file of another system; times are not known.
+    """Evaluate the rankings in another system's file like `measure`; times are unknown.
 
-    The file is TREC's (query, Q0, passage, rank, score, name in columns), sorted as trec_eval does
-    by score, equal ones by passage; or JSON of scores by passage by query. A question that it has
-    not found nothing for.
+    The file is TREC's (columns query, Q0, passage, rank, score, name), sorted by score and then by
+    passage like trec_eval does, or JSON of scores by passage by query. A missing question counts
+    as an empty result.
 
     Raises:
-        DataError: it cannot be read, or names no question or no passage of the data.
+        DataError: The file is unreadable, or names no question or passage of the data.
     """
     by_qid = read_run(path)
     ranked = {qid: by_qid.get(qid, []) for qid in gold}
@@ -120,10 +121,10 @@ def measure_run(
 
 
 def read_run(path: Path) -> dict[str, list[str]]:
-    """The pids that a file ranks, best first, by query id.
+    """Return the pids that a file ranks, best first, by query id.
 
     Raises:
-        DataError: it cannot be read.
+        DataError: The file is unreadable.
     """
     scores: dict[str, dict[str, float]] = {}
     if path.suffix.lower() == ".json":
@@ -164,7 +165,7 @@ def _score(path: Path, where: str, text: Any) -> float:
 def _scores(
     ranked: Mapping[str, Sequence[str]], gold: Mapping[str, Sequence[str]], ks: Sequence[int]
 ) -> dict[str, float]:
-    """The mean of each measure at each depth, keyed `measure@k`."""
+    """Return the mean of each measure at each depth, by `measure@k`."""
     scores: dict[str, float] = {}
     for (name, score), k in product(_MEASURES.items(), ks):
         values = [score(ranked[qid], gold[qid], k) for qid in ranked]
@@ -173,7 +174,7 @@ def _scores(
 
 
 def _facts(card: Mapping[str, Any], key: str) -> list[Any]:
-    """What the index entries of a card and of its parts say under `key`."""
+    """Return the values of `key` in the index entries of a card and of its parts."""
     entry = card.get("index", {})
     facts = [entry[key]] if key in entry else []
     for component in card.get("parts", ()):

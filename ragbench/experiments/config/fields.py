@@ -11,9 +11,9 @@ from ragbench.user_code import allow
 
 
 class CompileConfig(Knobs):
-    """How to compile; what is compiled, with which data and LM, is a `RunConfig`.
+    """Settings of a compile; a `RunConfig` sets the program, the data and the LM.
 
-    There is no split to choose: training and validation questions are used, and no others.
+    A compile uses training and validation questions only, so there is no split to choose.
     """
 
     optimizer: str = option(
@@ -61,7 +61,7 @@ class CompileConfig(Knobs):
 
 
 class TuneConfig(Knobs):
-    """How to search; what is searched, and over which questions, is a `RunConfig`."""
+    """Settings of a search; a `RunConfig` sets the program and the questions."""
 
     objective: tuple[str, ...] = option(
         ("f1", "cost"),

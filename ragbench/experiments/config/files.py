@@ -14,25 +14,26 @@ from ragbench.experiments.config.provenance import check_stored, stored_folder
 
 
 def load_config(name: str | Path) -> dict[str, Any]:
-    """The fields that a config file sets, `inherits:` followed.
+    """Return the fields that a config file sets, following `inherits:`.
 
-    `name` is a path or the name of a shipped config. Keys that are no field stay as they are.
+    Args:
+        name: Path, or name of a shipped config. Unknown keys stay unchanged.
     """
     return _load(str(name), Path.cwd(), ())
 
 
 def shipped_configs() -> list[str]:
-    """Names of the configs that come with the package, sorted."""
+    """Return the names of the shipped configs, sorted."""
     return sorted(Path(f.name).stem for f in _shipped().iterdir() if f.name.endswith(".yaml"))
 
 
 def config_text(name: str) -> str:
-    """The text of a config file, by path or by the name of a shipped one."""
+    """Return the text of a config file, by path or by the name of a shipped one."""
     return _read(name, Path.cwd())[1]
 
 
 def shipped_sweeps() -> list[str]:
-    """Names of the sweeps that come with the package, sorted."""
+    """Return the names of the shipped sweeps, sorted."""
     return sorted(Path(f.name).stem for f in (_shipped() / "sweeps").iterdir())
 
 
@@ -56,7 +57,7 @@ def _load(name: str, folder: Path, seen: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _check_stored_file(path: Path, owner: Path, parent: Any, fields: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a config file within a stored folder says what only a person may."""
+    """Raise ConfigError if a config file in a stored folder sets a user-only setting."""
     cure = f"copy it out of {owner} if you trust it"
     if parent is not None and parent not in shipped_configs():
         raise ConfigError(f"config {path} lies in a stored folder and inherits a file; {cure}")

@@ -32,7 +32,7 @@ _QUESTION_FILES = ("data_file", "test_file", "train_file", "val_file")
 
 
 class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
-    """One run: a program over questions, with a retriever and an LM."""
+    """Config of one run: a program, questions, a retriever and an LM."""
 
     program: str = option("ircot", "architecture; see `ragbench list programs`", metavar="NAME")
     set: dict[str, Any] = option(
@@ -90,7 +90,7 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     )
     prompts: bool = option(
         True,
-        "save the prompts and replies of all calls beside the records, compressed",
+        "save the prompts and replies of all calls with the records, compressed",
         group="run",
         incidental=True,
     )
@@ -102,7 +102,7 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     )
     repeat: int = option(
         1,
-        "which time the questions are asked: each has replies and seeds of its own",
+        "number of the repeat: each repeat has its own replies and seeds",
         group="repeat",
         ge=1,
         le=1000,
@@ -118,7 +118,7 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     @model_validator(mode="before")
     @classmethod
     def _shorthands(cls, values: Any) -> Any:
-        """`k` is a knob, and a program has one name."""
+        """Expand shorthands: `k` is a parameter, and a program has one name."""
         if not isinstance(values, Mapping):
             return values
         fields = with_k(values)
@@ -127,9 +127,9 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         return fields
 
     def sources(self) -> dict[str, Any]:
-        """Field -> value of the data, the LM, the retriever and the seed, where given.
+        """Return the given fields of the data, the LM, the retriever and the seed.
 
-        Which questions of the data are asked is not among them.
+        Fields that select questions of the data are not included.
         """
         sources = {}
         names = {*SOURCES, "seed"} - CHOSEN
@@ -139,24 +139,24 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         return sources
 
     def data_settings(self) -> DataSettings:
-        """The part of the config that decides the data set."""
+        """Return the part of the config that decides the data set."""
         settings = {name: getattr(self, name) for name in DataSettings.model_fields}
         if self.split_seed is None:
             settings["split_seed"] = self.seed
         return DataSettings.model_construct(**settings)
 
     def identity(self) -> dict[str, Any]:
-        """Field -> value of all that decides the records, resolved, JSON-ready."""
+        """Return all resolved fields that decide the records, JSON-ready."""
         return resolved(self.model_dump(mode="json", exclude=set(_INCIDENTAL)))
 
     def name(self, *also: Fields) -> str:
-        """A name for the run, or for what is made of it by `also`; the identity decides it."""
+        """Return a name for the run, or for a product of it that `also` describes."""
         from ragbench.data import title_of
 
         return run_name(self.identity(), title_of(self), *also)
 
     def folder(self) -> Path:
-        """The run folder: `out`, or one of the run's name."""
+        """Return the run folder: `out`, or a folder with the run's name."""
         return self.out or Path("runs") / self.name()
 
 
@@ -178,20 +178,23 @@ def make_config(
     stored: Fields | None = None,
     owner: str = "the folder",
 ) -> RunConfig:
-    """The config of `given` over `base`; mappings such as `set` are merged key by key.
+    """Build the config of a run.
 
-    The person says both. What the stored folder `owner` says stands between the two: `stored` takes
-    the place of the fields of `base`, within what `provenance.MAY_SET` lists.
+    Mappings such as `set` are merged key by key. Data given by file or name replaces hub data.
+    Another
+    retriever drops the settings of the one that it replaces. Without a data set name, the layout of
+    the
+    question file decides it. External code that the user names may be imported.
 
-    Data given by file or name take the place of the hub's, and another retriever comes without
-    the settings of the one it replaces. Where questions are given and no data set is named, their
-    layout says which it is.
-
-    External code that the person names may be imported.
+    Args:
+        given: Fields from the user. They override all others.
+        base: Lower-priority fields from the user, such as those of a config file.
+        stored: Fields of a stored folder, within `provenance.MAY_SET`. They override `base`.
+        owner: Name of the stored folder for messages.
 
     Raises:
-        KnobError: a field is unknown or has a wrong value.
-        ConfigError: the folder says what only a person may.
+        KnobError: A field is unknown or has a wrong value.
+        ConfigError: The folder sets a user-only field.
     """
     fields = merge(base or {}, with_k(given))
     check_names(fields, "config")
@@ -227,7 +230,7 @@ def check_names(fields: Fields, owner: str, also: Iterable[str] = ()) -> None:
 
 
 def with_k(fields: Fields) -> dict[str, Any]:
-    """`fields` with `k: 3` written as `set: {k: 3}`."""
+    """Return `fields` with `k: 3` written as `set: {k: 3}`."""
     fields = dict(fields)
     if "k" in fields:
         k = fields.pop("k")
@@ -239,10 +242,10 @@ def with_k(fields: Fields) -> dict[str, Any]:
 
 
 def check_one_run(config: RunConfig, *layers: Fields) -> None:
-    """Check that the program of a run by itself reads every knob that is given in `layers`.
+    """Check that the program of a single run reads every parameter in `layers`.
 
     Raises:
-        KnobError: it does not; the message has the cure.
+        KnobError: A parameter has no effect. The message has the fix.
     """
     from ragbench.programs import PROGRAMS
 
@@ -252,11 +255,15 @@ def check_one_run(config: RunConfig, *layers: Fields) -> None:
 
 
 def ask_whole(config: RunConfig, *layers: Fields, is_own: bool = False) -> RunConfig:
-    """The config for a run of all questions of a file, in its order.
+    """Return the config for a run of all questions of a file, in order.
 
-    It is `config` where that has questions of another source, or a compiled program, or
-    where a split is named in one of `layers`. `is_own` says that a data set which was handed over
-    comes from one file.
+    Returns `config` unchanged if it has another question source or a compiled program, or if a
+    layer names a split.
+
+    Args:
+        config: The run.
+        layers: Fields from the user.
+        is_own: Whether a data set object comes from one file.
     """
     named = any("split" in fields for fields in layers)
     if named or config.compiled is not None or not (is_own or config.is_own):
@@ -276,7 +283,7 @@ def differing(before: Fields, after: Fields) -> list[tuple[str, Any, Any]]:
 
 
 def leaves_of(fields: Fields) -> dict[str, Any]:
-    """Leaf -> value: fields as they are, and keys of those that hold a mapping (`set.k`)."""
+    """Flatten fields: a key of a mapping becomes `set.k`, other fields stay unchanged."""
     leaves: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, Mapping):
@@ -288,7 +295,7 @@ def leaves_of(fields: Fields) -> dict[str, Any]:
 
 
 def merge(base: Fields, over: Fields) -> dict[str, Any]:
-    """`over` over `base`, without what it replaces; mappings such as `set` are merged."""
+    """Merge `over` into `base`, dropping fields that it replaces; merge mappings by key."""
     base = dict(base)
     is_other_dataset = over.get("dataset", base.get("dataset")) != base.get("dataset")
     if "hub" not in over and (over.get("data_file") or is_other_dataset):

@@ -34,8 +34,13 @@ _GROUPED = {
 def check_fields(fields: Fields, owner: str, allowed: Collection[str]) -> None:
     """Check that every name in `fields` is one of `allowed`.
 
+    Args:
+        fields: Names to check.
+        owner: Owner of the fields, for the message.
+        allowed: Valid names.
+
     Raises:
-        KnobError: one is not; the message has `owner`, and the right name where there is one.
+        KnobError: A name is unknown. The message suggests the right one.
     """
     for name, value in fields.items():
         if name not in allowed:
@@ -60,7 +65,7 @@ def _unknown(owner: str, name: str, value: Any, allowed: Collection[str]) -> str
 
 
 def _regrouped(owner: str, group: str, name: str, allowed: Collection[str]) -> str:
-    """The message for a setting that is named within a group, as `lm: {model: ...}` or `lm.model`.
+    """Return the message for a setting inside a group, such as `lm: {model: ...}` or `lm.model`.
 
     Keys of a field that holds a mapping are written below it.
     """

@@ -1,9 +1,9 @@
-"""Who said a setting, and what a stored folder may say.
+"""Track who set a field, and limit the fields that a stored folder may set.
 
-A setting is said by the person (an option, a config file, an argument in Python), by a default, or
-by a stored folder: a compiled program, a run, a sweep. A folder may come from a stranger,
-so it describes the program alone. What it was made with (data, LM, retriever, adapter) is compared
-with what runs and is never followed.
+A field is set by the user (an option, a config file, an argument in Python), by a default, or by a
+stored folder: a compiled program, a run, a sweep. A folder may come from an untrusted source, so it
+describes only the program. The data, LM, retriever and adapter that it names are compared with
+those of the run, and never used.
 """
 
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from ragbench.errors import ConfigError
 from ragbench.experiments.config.names import Fields
 from ragbench.user_code import is_external
 
-#: What a stored folder may set -> within which bounds. Code, addresses, keys, files, limits, prices
-#: and all else come from the person alone. The folder's own state (program.json and the files that
-#: its sidecar lists) is read from the folder, and from nowhere else.
+#: Fields that a stored folder may set, with their bounds. Only the user sets code, addresses, keys,
+#: files, limits, prices and everything else. The folder's state (program.json and the files that
+#: its sidecar lists) is read only from the folder.
 MAY_SET: Mapping[str, str] = {
     "program": "a program of ragbench; code outside it only where the person names it too",
     "set": "numbers, switches, choices and the variant; a free text, which may be the address of a "
@@ -29,7 +29,7 @@ _MARKS = ("sidecar.json", "compile.json", "run.db", "card.json", "sweep.json", "
 
 
 def stored_folder(path: Path) -> Path | None:
-    """The stored folder that the file `path` lies in; None where it lies in none."""
+    """Return the stored folder that contains the file `path`, or None."""
     for folder in path.absolute().parents:
         if any((folder / name).is_file() for name in _MARKS):
             return folder
@@ -37,12 +37,15 @@ def stored_folder(path: Path) -> Path | None:
 
 
 def check_stored(fields: Fields, owner: str, stated: Fields) -> None:
-    """Check that `fields`, which the stored `owner` says, are within what a folder may set.
+    """Check that the fields of a stored folder are within the allowed ones.
 
-    `stated` are the fields that the person gave.
+    Args:
+        fields: Fields that the folder sets.
+        owner: Name of the folder, for messages.
+        stated: Fields that the user set.
 
     Raises:
-        ConfigError: they are not; the message has the option that takes it from the person.
+        ConfigError: A field is not allowed. The message has the option that sets it.
     """
     for name, value in fields.items():
         if name not in MAY_SET:
@@ -97,7 +100,7 @@ def check_stored_knobs(
 
 
 def _is_free(name: str, annotation: Any) -> bool:
-    """Whether a knob of this type may hold any text; the variant is one of those listed."""
+    """Return True if a parameter of this type accepts any text; variants are listed."""
     if name == "variant":
         return False
     for kind in get_args(annotation) or (annotation,):
