@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from ragbench.cli.printing import show
+from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.report.matrix import sweep_section
 from ragbench.experiments.report.table import counted
-from tests.experiments.boards import program_run
+from ragbench.experiments.runs.summary import reopen
+from tests.experiments.boards import program_run, sweep
 
 Command = Callable[..., tuple[int, str, str]]
 SYSTEMS = (
@@ -92,3 +96,25 @@ def test_compare_is_one_table(nine: list[Path], terminal: Command) -> None:
 
 def test_counted_names_one_thing_in_the_singular() -> None:
     assert (counted(1, "test"), counted(1200, "test")) == ("1 test", "1,200 tests")
+
+
+def test_a_sweep_of_24_cells_takes_20_lines_of_80_columns(
+    tmp_path: Path, terminal: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path, n=40)
+    runs = {path.name: reopen(path) for path in sorted((tmp_path / "cells").iterdir())}
+    base = runs["vanilla-k=3-bm25"]
+    contrasts = {}
+    for label, run in runs.items():
+        if run is not base:
+            contrasts[label] = compare_all([base, run])[0].scores["f1"]
+    terminal("--version")  # standard output is a terminal from here on
+    show([sweep_section(runs, "f1", contrasts)])
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert len(runs) == 24
+    assert len(lines) <= 20, text
+    assert max(map(len, lines)) <= 80, text
+    for name in ("vanilla", "ircot", "react", "lookahead"):
+        assert sum(line.strip().startswith(name) for line in lines) == 2
+    assert text.count(" base\n") + text.count(" base ") == 1

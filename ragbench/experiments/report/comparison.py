@@ -389,5 +389,3 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
         row[measure] = per_question(runs, measure)
     row["seconds"] = fmean(run.summary.latency_s.get("mean", 0.0) for run in runs)
     return row
-
-

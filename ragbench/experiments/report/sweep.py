@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from ragbench.experiments.estimates import (
 )
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, rows_of
+from ragbench.experiments.report.matrix import sweep_section
 from ragbench.experiments.report.repeats import pooled_table
-from ragbench.experiments.report.sections import Report
+from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
@@ -52,20 +53,13 @@ def sweep_report(swept: Swept) -> Report:
     for o in swept.outcomes:
         if o.run and o.run.records:
             ran[o.cell.label] = o.run
-    if ran:
-        titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
-        yield ", ".join(words[0] for words in titles if len(set(words)) == 1)
-        yield replace(run_table(list(ran.values()), list(ran)), name="cells")
-    yield from _pooled(swept)
+    if ran and len(swept.outcomes) > 1:
+        yield _brief(swept, ran)
+    yield from full(_tables(swept, ran))
     for outcome in swept.outcomes:
         if outcome.state != "done":
             why = f": {outcome.reason}" if outcome.reason else ""
             yield f"{outcome.cell.label}: {outcome.state}{why}"
-        if outcome.run and outcome.run.summary.failed:
-            yield outcome.cell.label
-            yield failure_table(outcome.run.records)
-    if any(contrast.scores for contrast in swept.contrasts):
-        yield _contrasts(swept.contrasts)
     for contrast in swept.contrasts:
         if contrast.why:
             yield f"{contrast.cell}: not compared with {contrast.baseline}: {contrast.why}"
@@ -77,6 +71,35 @@ def sweep_report(swept: Swept) -> Report:
         if done < len(swept.outcomes):
             line += "; the same command tries the others again"
         yield line
+
+
+def _brief(swept: Swept, ran: Mapping[str, Evaluation]) -> Section:
+    """Return the grid of the cells that ran, by F1 or else by the first metric compared."""
+    metrics: dict[str, None] = {}
+    for contrast in swept.contrasts:
+        metrics |= dict.fromkeys(contrast.scores)
+    metric = "f1" if "f1" in metrics else next(iter(metrics), "f1")
+    contrasts = {}
+    for contrast in swept.contrasts:
+        if metric in contrast.scores:
+            for outcome in swept.outcomes:
+                if contrast.cell in (outcome.cell.label, outcome.cell.arm):
+                    contrasts[outcome.cell.label] = contrast.scores[metric]
+    return sweep_section(ran, metric, contrasts)
+
+
+def _tables(swept: Swept, ran: Mapping[str, Evaluation]) -> Report:
+    if ran:
+        titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
+        yield ", ".join(words[0] for words in titles if len(set(words)) == 1)
+        yield replace(run_table(list(ran.values()), list(ran)), name="cells")
+    yield from _pooled(swept)
+    for outcome in swept.outcomes:
+        if outcome.run and outcome.run.summary.failed:
+            yield outcome.cell.label
+            yield failure_table(outcome.run.records)
+    if any(contrast.scores for contrast in swept.contrasts):
+        yield _contrasts(swept.contrasts)
 
 
 def _pooled(swept: Swept) -> Report:

@@ -13,8 +13,9 @@ from ragbench.experiments.compare.verdicts import Verdict, reread
 from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.choice import race_table
 from ragbench.experiments.report.comparison import control_lines, headline_of, price_line
+from ragbench.experiments.report.matrix import arrange, sweep_headline
 from ragbench.experiments.report.sweep import validated
-from ragbench.experiments.runs.settings import compiled_from, plain_settings
+from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 
@@ -24,8 +25,6 @@ FILES = {"verdict": "verdict.json", "sweep": "sweep.json", "tune": "tune.json",
          "race": "choose.json", "compile": CANDIDATES}  # fmt: skip
 #: What the page draws of each program that a compile tried.
 _TRIED = ("number", "order", "mean", "n", "tokens", "shipped")
-#: Settings that tell cells apart without being an axis of the sweep.
-_NOT_AXES = frozenset({"program", "program_source", "set", "compiled", "votes_seed"})
 
 
 def read_artefact(
@@ -95,61 +94,14 @@ def _sweep(
                 "baseline": label in baselines,
                 "contrasts": contrasts.get(label, {}),
             }
-    rows, columns = _matrix(places, entries)
+    rows, columns = arrange(places, entries)
     headlines = {}
     for metric in dict.fromkeys(chain.from_iterable(contrasts.values())):
-        headlines[metric] = _sweep_headline(metric, len(arms), contrasts)
+        of_metric = {}
+        for label, words in contrasts.items():
+            of_metric[label] = words.get(metric, {}).get("word", "")
+        headlines[metric] = sweep_headline(metric, len(arms), of_metric)
     return {"rows": rows, "columns": columns, "lines": lines, "headlines": headlines}
-
-
-def _sweep_headline(metric: str, n: int, contrasts: Mapping[str, Json]) -> str:
-    """Say in one sentence what the contrasts of a sweep show for `metric`."""
-    better = []
-    for label, words in contrasts.items():
-        if words.get(metric, {}).get("word") == "better":
-            better.append(label)
-    tests = _count(len(contrasts), "comparison")
-    if not better:
-        return f"{n} cells: no {metric} is significantly better than its baseline ({tests})"
-    first = ", ".join(better[:2])
-    more = f" and {len(better) - 2} more" if len(better) > 2 else ""
-    return f"{n} cells: {first}{more} significantly better in {metric} than the baseline ({tests})"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _matrix(
-    cards: Mapping[str, RunCard], entries: Mapping[str, Json]
-) -> tuple[list[tuple[str, list[Json | None]]], list[str]]:
-    """Arrange cells by the program and by the other settings in which they differ.
-
-    Args:
-        cards: Label of a cell -> the card of its run.
-        entries: Label of a cell -> what the page shows of it.
-
-    Returns:
-        Rows (name, an entry or None for each column), and the names of the columns.
-    """
-    settings = {label: plain_settings(card) for label, card in cards.items()}
-    values: dict[str, set[str]] = {}
-    for fields in settings.values():
-        for name, value in fields.items():
-            values.setdefault(name, set()).add(str(value))
-    axes = [name for name, found in values.items() if len(found) > 1 and name not in _NOT_AXES]
-    grid: dict[str, dict[str, Json]] = {}
-    columns: dict[str, None] = {}
-    for label, card in cards.items():
-        words = [f"{name}={settings[label][name]}" for name in axes if name in settings[label]]
-        column = ", ".join(words) or "score"
-        compiled = " compiled" if card.identity.get("compiled") else ""
-        columns[column] = None
-        grid.setdefault(f"{card.system}{compiled}", {})[column] = entries[label]
-    rows: list[tuple[str, list[Json | None]]] = []
-    for name, cells in grid.items():
-        rows.append((name, [cells.get(column) for column in columns]))
-    return rows, list(columns)
 
 
 def _race(stored: Mapping[str, Any]) -> Json:

@@ -19,9 +19,7 @@ _BROWSERS = ("chromium", "google-chrome", "chromium-browser", "chrome")
 _INK = "body { margin: 0 } svg { display: block }"
 
 
-def write_figures(
-    board: Board, folder: Path, format: Format, *, force: bool = False
-) -> list[Path]:
+def write_figures(board: Board, folder: Path, format: Format, *, force: bool = False) -> list[Path]:
     """Write each plot of the page of `board` into `folder`, beside its caption (.txt).
 
     A caption says of how many questions the plot is, which intervals it has and which test.
