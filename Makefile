@@ -8,7 +8,7 @@ LOCAL := $(VENV)/.installed-local
 .PHONY: demo eval test test-all check unit docs clean
 
 demo: $(LOCAL)  ## the page of recorded runs; asks no model
-	$(BIN)/ragbench demo
+	$(BIN)/ragbench report --demo
 
 eval: $(LOCAL)  ## 10 embedded questions with vanilla and IRCoT on the local model, compared
 	@echo "1/3 vanilla: one call a question; the first run fetches the model (491 MB)"

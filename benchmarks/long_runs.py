@@ -80,8 +80,8 @@ def measure(folder: Path, n: int, url: str) -> None:
     print(f"{n} records, {size:.0f} MB")
     for name, arguments in (
         ("resume", command),
-        ("summarize", ["summarize", str(run)]),
-        ("doctor", ["doctor", str(run)]),
+        ("show", ["show", str(run)]),
+        ("verify", ["verify", str(run)]),
         ("compare", ["compare", str(run), str(run)]),
     ):
         seconds, memory = measured(*arguments)

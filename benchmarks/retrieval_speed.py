@@ -139,7 +139,7 @@ def direct_onnx(embedder: LocalEmbedder, texts: Sequence[str], *, sort: bool, ba
 def embedding(n: int) -> None:
     """Sentences per second of the local embedder against the same model called directly."""
     if not is_installed("minilm-int8"):
-        print("embedding: skipped, run `ragbench models pull minilm-int8` first")
+        print("embedding: skipped, run `ragbench fetch minilm-int8` first")
         return
     embedder = make_embedder("local")
     assert isinstance(embedder, LocalEmbedder)

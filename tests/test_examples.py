@@ -230,7 +230,7 @@ def test_each_task_is_done_as_the_page_says(
     assert json.loads(Path("runs/compiled/card.json").read_text())["questions"] < N
     assert "\\begin{tabular}" in next(v for k, v in said.items() if "latex" in k)
     assert "Which town number 3" in said["ragbench show run runs/whole h3"]
-    assert "nothing is wrong" in said["ragbench doctor runs/whole runs/mine"]
+    assert "nothing is wrong" in said["ragbench verify runs/whole runs/mine"]
     assert "three months" in next(v for k, v in said.items() if k.startswith("ragbench ask"))
 
 

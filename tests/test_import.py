@@ -53,7 +53,7 @@ def test_answers_passages_and_spending_are_those_of_the_file(command: Command) -
     assert (spent.calls, spent.tokens, spent.cost_usd) == (3, 100, 0.5)
     assert [passage.title for passage in records[0].passages] == ["Town 0", ""]
     assert records[0].passages[0].pid == records[0].gold_pids[0]
-    _, out, err = command("summarize", "runs/other", "--format", "json")
+    _, out, err = command("show", "runs/other", "--format", "json")
     assert json.loads(out)[0]["rows"][0]["all_recall"] == 1.0
     assert "right without its evidence" not in err
 
@@ -71,7 +71,7 @@ def test_the_official_prediction_file_gives_the_official_scores(command: Command
 
 def test_what_is_not_known_is_not_zero(command: Command) -> None:
     imported([{"id": q["id"], "answer": q["answer"]} for q in QUESTIONS])
-    code, out, err = command("summarize", "runs/other", "--format", "json")
+    code, out, err = command("show", "runs/other", "--format", "json")
     row = json.loads(out)[0]["rows"][0]
     assert (code, row["em"]) == (0, 1.0)
     unknown = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s")
@@ -131,7 +131,7 @@ def test_what_one_prediction_leaves_out_is_unknown_for_all_and_known_for_the_oth
     ]  # fmt: skip
     assert cost.summary.as_if.calls == 5 * 10**8
     assert cost.summary.as_if.cost_usd is None
-    _, out, _ = command("summarize", "runs/other", "--format", "json")
+    _, out, _ = command("show", "runs/other", "--format", "json")
     row = json.loads(out)[0]["rows"][0]
     assert (row["calls"], row["cost_usd"]) == (1e8, None)
 

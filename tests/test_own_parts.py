@@ -256,12 +256,12 @@ def test_an_edited_module_or_file_that_it_imports_is_another_program(
 
 #: Commands that are given run folders, and those that are not.
 READERS = {
-    "choose", "compare", "compiled", "doctor", "errors", "export", "publish", "recommend",
-    "report", "runs", "score", "show", "summarize",
+    "choose", "compare", "errors", "export", "list", "recommend", "report", "score", "show",
+    "verify",
 }  # fmt: skip
 OTHERS = {
-    "ask", "compile", "data", "demo", "eval", "import", "index", "list", "models",
-    "questions", "retrieve", "search", "sweep", "tune", "verdict", "verify", "view",
+    "ask", "compile", "eval", "fetch", "import", "questions", "retrieve", "sweep", "tune",
+    "verdict",
 }  # fmt: skip
 
 
@@ -282,7 +282,8 @@ def test_no_command_over_folders_runs_the_code_that_they_name(
     monkeypatch.setattr(user_code, "_allowed", set())
     for name in sorted(READERS & set(COMMANDS)):
         for folders in (["run"], ["run", "run"], ["compiled"], ["."]):
-            needed = {"show": ["run", *folders], "publish": [*folders, "-o", "p.zip"]}
+            needed = {"list": ["compiled", *folders], "report": [*folders, "-o", "p.html"]}
+            needed["export"] = [*folders, "--to", "bundle", "-o", "p.zip"]
             needed["choose"] = [f"--replay={folder}" for folder in folders]
             given = needed.get(name, folders)
             result = CliRunner().invoke(cli, [name, *given])

@@ -60,13 +60,13 @@ def test_key_that_the_server_gives_back_reaches_no_file_and_no_output(
     lm = ["--program", "vanilla", "--k", 1, "--workers", 1, *DATA, "--lm", "openai/m", *at]
     said = [
         command("eval", *lm, "--limit", 6, "--out", "run", "--log-level", "debug"),
-        command("summarize", "run"),
+        command("show", "run"),
         command("errors", "run"),
         command("score", "run", "--judge", "openai/judge", *at),
         command("compile", *lm, "--optimizer", "bootstrap", "--train-limit", 3,
                 "--val-limit", 2, "--out", "made"),
         command("ask", "Who?", *lm),
-        command("doctor", "run"),
+        command("verify", "run"),
     ]  # fmt: skip
     assert len(server.hits) > 10
     records = json.dumps(record_rows(tmp_path / "run"))
@@ -85,7 +85,7 @@ def test_traceback_of_a_defect_has_no_key(
 
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr("ragbench.experiments.runs.summary.reopen", broken)
-    code, out, err = command("summarize", "run")
+    code, out, err = command("show", "run")
     assert (code, out) == (1, "")
     assert "ZeroDivisionError" in err
     assert KEY not in err
@@ -112,7 +112,7 @@ def test_a_pickle_in_the_place_of_any_file_is_not_loaded(
     """In a run, in a compiled program with its bank of examples, and in an index."""
     evil, buffer = pickle.dumps(Evil(tmp_path / "ran")), io.BytesIO()
     np.save(buffer, np.array([Evil(tmp_path / "ran")], dtype=object), allow_pickle=True)
-    search = ["search", "town number 1", *DATA, "--setting", "pooled", "--retriever", "bm25"]
+    search = ["retrieve", "town number 1", *DATA, "--setting", "pooled", "--retriever", "bm25"]
     command("eval", *RUN, "--limit", 2, "--out", "run")
     command("score", "run")
     small = ["--train-limit", 8, "--val-limit", 2]
@@ -122,10 +122,10 @@ def test_a_pickle_in_the_place_of_any_file_is_not_loaded(
     code, found, err = command(*search)
     assert code == 0, err
     readers: dict[str, list[list[object]]] = {
-        "run": [["summarize", "run"], ["score", "run"], ["errors", "run"], ["doctor", "run"],
+        "run": [["show", "run"], ["score", "run"], ["errors", "run"], ["verify", "run"],
                 ["compare", "run", "run"]],
-        "made": [["eval", *RUN, "--limit", 1, "--compiled", "made"], ["compiled", "."],
-                 ["doctor", "made"]],
+        "made": [["eval", *RUN, "--limit", 1, "--compiled", "made"], ["list", "compiled", "."],
+                 ["verify", "made"]],
         "cache/indexes": [search],
     }  # fmt: skip
     read = set()
@@ -180,16 +180,16 @@ def test_no_command_passes_control_characters_of_data_or_models_on(
     for args in (
         ["eval", *some, "--out", "a"],
         ["eval", *some, "--seed", 42, "--set", "context_tokens=200", "--out", "b"],
-        ["summarize", "a", "b"],
+        ["show", "a", "b"],
         ["compare", "a", "b"],
         ["errors", "a", "--show", 3],
         ["score", "a", "b"],
-        ["doctor", "a"],
+        ["verify", "a"],
         ["ask", f"Who? {NASTY}", *RUN],
-        ["search", f"town {NASTY}", *DATA, "--setting", "pooled"],
+        ["retrieve", f"town {NASTY}", *DATA, "--setting", "pooled"],
         ["retrieve", *DATA, "--retriever", "bm25", "--limit", 5],
         ["compile", *RUN, *small, "--optimizer", "labeled", "--out", "made"],
-        ["programs", "."],
+        ["list", "runs", "."],
         ["eval", *some, "--compiled", "made", "--out", "c"],
         ["verdict", *some, *small, "--optimizer", "labeled", "--out", "v"],
         ["tune", *RUN, "--limit", 3, "--trials", 2, "--only", "context_tokens", "--out", "t"],

@@ -183,7 +183,7 @@ def recommend(
 
 
 def table(*runs: AnyRun) -> Table:
-    """The table of `runs` that `ragbench summarize` prints; `.to_pandas()` gives its numbers.
+    """The table of `runs` that `ragbench show` prints; `.to_pandas()` gives its numbers.
 
     Where one was asked several times, it has a row for each with its repeats pooled.
     """

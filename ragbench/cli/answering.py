@@ -124,7 +124,12 @@ def eval_command(
         'ragbench ask "What does the contract say of notice?" --docs contracts/',
         "ragbench ask",
     ],
-)
+    common=(
+        "config_file", "program", "set", "k", "docs", "compiled", "dataset", "data_file",
+        "corpus_file", "retriever", "lm", "api_base", "temperature", "workers", "max_cost",
+        "max_minutes",
+    ),
+)  # fmt: skip
 @click.argument("question", required=False)
 @option("--docs", type=PATH, group="Data",
         help="Folder of documents to answer from, instead of a data set.")  # fmt: skip

@@ -99,13 +99,18 @@ def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def runs_argument(function: F) -> F:
-    """Adds the argument RUNS; of several paths, those without a run are skipped with a line."""
+    """Add the argument RUNS, without the paths that hold no run."""
     return click.argument("runs", nargs=-1, required=True, type=PATH, callback=_with_runs)(function)
 
 
 def _with_runs(
     ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]
 ) -> tuple[Path, ...]:
+    return with_runs(paths)
+
+
+def with_runs(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return the paths that hold runs, and name the others; a single path is returned as it is."""
     from ragbench.experiments.store import runs_under  # slow
 
     folders = tuple(path for path in paths if runs_under(path))

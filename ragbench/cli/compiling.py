@@ -1,4 +1,4 @@
-"""Commands of many runs: `compile`, `compiled`, `verdict`, `sweep` and `tune`."""
+"""Commands of many runs: `compile`, `verdict`, `sweep` and `tune`."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ragbench.cli.command import (
 )
 from ragbench.cli.printing import say, show
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, TuneConfig
+from ragbench.experiments.config import CompileConfig, TuneConfig
 
 
 @command(
@@ -28,7 +28,13 @@ from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER, CompileConfig, 
         "ragbench compile --program vanilla --optimizer mipro --preset medium --dry-run",
         "ragbench eval --compiled compiled/FOLDER",
     ],
-)
+    common=(
+        "config_file", "program", "set", "k", "optimizer", "preset", "train_limit", "val_limit",
+        "teacher", "optimizer_metric", "train_file", "val_file", "fresh", "dataset",
+        "data_file", "corpus_file", "retriever", "lm", "api_base", "temperature", "workers",
+        "out", "max_cost", "max_minutes", "dry_run",
+    ),
+)  # fmt: skip
 @shared.program_options
 @shared.compile_options
 @shared.compile_metric_option
@@ -67,19 +73,6 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
         compile_program(config, settings, on_message=say, watch=progress)
 
 
-@command("compiled", examples=["ragbench compiled", "ragbench compiled shipped"])
-@click.argument("folder", type=PATH, default="compiled")
-@output_options
-def compiled_command(folder: Path) -> None:
-    """List the compiled programs under FOLDER, by default `compiled`.
-
-    `shipped` lists those that come with ragbench.
-    """
-    from ragbench.experiments.report.sweep import programs_report
-
-    show(programs_report(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
-
-
 @leave_out(
     # These have no sense in a verdict: it compiles, and asks the held-out questions.
     "compiled", "split",
@@ -95,7 +88,13 @@ def compiled_command(folder: Path) -> None:
         "ragbench verdict --program vanilla --dry-run",
         "ragbench verdict --read verdicts/FOLDER",
     ],
-)
+    common=(
+        "program", "set", "optimizer", "preset", "train_limit", "val_limit",
+        "seeds", "equal_cost", "metrics", "margin", "read",
+        "limit", "dataset", "data_file", "corpus_file", "retriever", "lm", "api_base",
+        "workers", "max_cost", "dry_run",
+    ),
+)  # fmt: skip
 @shared.program_options
 @shared.compile_options
 @shared.optimizer_metric_option
@@ -211,7 +210,12 @@ def sweep_command(
         "ragbench tune --program vanilla --space k=2:10 --only k --trials 30",
         "ragbench eval --compiled tuned/FOLDER/front/00",
     ],
-)
+    common=(
+        "config_file", "program", "set", "k", "objective", "trials", "space", "only", "split",
+        "limit", "format", "dataset", "data_file", "corpus_file", "retriever", "lm", "api_base",
+        "temperature", "workers", "out", "max_cost", "max_minutes", "dry_run",
+    ),
+)  # fmt: skip
 @shared.program_options
 @stack(*shared.field_options(TuneConfig, "Search"))
 @shared.dry_run_option

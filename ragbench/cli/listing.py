@@ -1,8 +1,8 @@
-"""`list`, `show`, `models` and `data`: what there is, and local models and data sets to fetch."""
+"""`list` and `fetch`: what there is, and local models and data sets to download."""
 
 import inspect
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 import ragbench
-from ragbench.cli.command import Command, command, output_options
+from ragbench.cli.command import PATH, command, option, output_options
 from ragbench.cli.printing import for_machines, print_table, say, show
 from ragbench.experiments.report.table import Column, Table
 from ragbench.paths import cache_root
@@ -25,15 +24,62 @@ _REGISTRIES = {
     "optimizer": ("ragbench.optimizers", "OPTIMIZERS"),
     "dataset": ("ragbench.data", "DATASETS"),
 }
-KINDS = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
-ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run")
+#: Kinds of things that ragbench knows by name.
+NAMED = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
+#: Kinds of things on this machine.
+STORED = ("models", "runs", "compiled", "indexes")
+KINDS = (*NAMED, *STORED)
 
 
-@command("list", examples=["ragbench list programs", "ragbench list metrics --format json"])
-@click.argument("kind", type=click.Choice(KINDS))
+@command(
+    "list",
+    examples=[
+        "ragbench list programs",
+        "ragbench list runs verdicts/FOLDER --format csv",
+        "ragbench list compiled shipped",
+        "ragbench list indexes --delete 3f2a",
+    ],
+)
+@click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
+@click.argument("folder", type=PATH, required=False)
+@option("--check", is_flag=True, group="Indexes", help="Read every file of each index.")
+@option("--delete", "deleted", multiple=True, metavar="NAME", group="Indexes",
+        help="Delete the index of this name, or prefix of a name; all for all. Collections on "
+        "servers stay.")  # fmt: skip
 @output_options
-def list_command(kind: str) -> None:
-    """List everything of one KIND, one line each."""
+def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str, ...]) -> None:
+    """List everything of one KIND, one line each.
+
+    KIND is programs, retrievers, optimizers, metrics, protocols, datasets, configs, models, runs,
+    compiled or indexes. FOLDER holds the runs (default `runs`) or the compiled programs (default
+    `compiled`, or `shipped` for those that come with ragbench).
+    """
+    if folder is not None and kind not in ("runs", "compiled"):
+        raise click.UsageError(f"list {kind} takes no folder; leave out {folder}")
+    if (check or deleted) and kind != "indexes":
+        raise click.UsageError(f"--check and --delete are for indexes, not for {kind}")
+    if kind == "runs":
+        from ragbench.experiments.report.run_list import run_list_report
+
+        show(run_list_report(folder or Path("runs")))
+    elif kind == "compiled":
+        from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER
+        from ragbench.experiments.report.sweep import programs_report
+
+        folder = folder or Path("compiled")
+        show(programs_report(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
+    elif kind == "models":
+        _list_models()
+    elif deleted:
+        _delete_indexes(deleted)
+    elif kind == "indexes":
+        _list_indexes(check)
+    else:
+        _list_names(kind)
+
+
+def _list_names(kind: str) -> None:
+    """Print name and description of everything of one kind."""
     rows = stored_list(kind[:-1])
     if for_machines():
         columns = (Column("name"), Column("about"))
@@ -44,51 +90,128 @@ def list_command(kind: str) -> None:
         say(f"{name:<{width}}  {text}")
 
 
+def _list_models() -> None:
+    """Print the models that can be downloaded, and which are installed."""
+    from ragbench.lms.local import CATALOGUE, cache_root, is_installed
+
+    rows = []
+    for name, model in CATALOGUE.items():
+        row: dict[str, Any] = {
+            "model": name,
+            "mb": sum(file.size for file in model.files) / 1e6,
+            "about": model.about,
+            "installed": "yes" if is_installed(name) else "no",
+        }
+        rows.append(row)
+    columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"), Column("about"))
+    print_table(Table("models", columns, rows))
+    say(f"all under Apache-2.0; stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
+
+
+def _list_indexes(check: bool) -> None:
+    """Print the stored indexes, the newest first."""
+    from ragbench.retrievers import IndexStore
+
+    store = IndexStore()
+    columns = [Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
+               Column("build_s", "built in s", "seconds"), Column("created")]  # fmt: skip
+    rows = []
+    for entry in store.entries():
+        row: dict[str, Any] = {
+            "index": entry.key,
+            "passages": entry.passages,
+            "mb": entry.size / 1e6,
+            "build_s": entry.build_s,
+            "created": entry.created,
+        }
+        if check:
+            row["state"] = store.damage(entry.key) or "whole"
+        rows.append(row)
+    if check:
+        columns.append(Column("state"))
+    if rows or for_machines():
+        print_table(Table("indexes", columns, rows))
+    say(f"{len(rows)} indexes in {store.root}")
+
+
+def _delete_indexes(keys: tuple[str, ...]) -> None:
+    """Delete the indexes of these names or prefixes, after all of them were found."""
+    from ragbench.retrievers import IndexStore
+
+    store = IndexStore()
+    entries = store.entries()
+    if keys != ("all",):
+        entries = list(map(store.find, keys))
+    for entry in entries:
+        store.drop(entry.key)
+        say(f"deleted {entry.key}  {entry.size / 1e6:.1f} MB")
+
+
 @command(
-    "show",
-    examples=[
-        "ragbench show program ircot",
-        "ragbench show config ircot > mine.yaml",
-        "ragbench show run runs/A --format csv",
-        "ragbench show run runs/A q17",
-    ],
+    "fetch",
+    examples=["ragbench fetch qwen2.5-coder-1.5b", "ragbench fetch hotpotqa musique"],
 )
-@click.argument("kind", type=click.Choice(ONE), metavar="KIND")
-@click.argument("name")
-@click.argument("qid", required=False)
-@output_options
-def show_command(kind: str, name: str, qid: str | None) -> None:
-    """Show one program, retriever, optimizer, metric, protocol, config or run.
+@click.argument("names", nargs=-1)
+@option("--hub-config", metavar="NAME",
+        help="Configuration of a data set on the hub, such as fullwiki or novel.")  # fmt: skip
+def fetch_command(names: tuple[str, ...], hub_config: str | None) -> None:
+    """Download the models and data sets NAMES, by default the local LM.
 
-    KIND is program, retriever, optimizer, metric, protocol, config or run. For a run, NAME is its
-    folder, and QID one of its questions, shown with its steps, passages and calls. --format is
-    for a run's table of questions; all else is text.
+    `ragbench list models` lists the models. A data set comes from the Hugging Face hub, for
+    `--dataset NAME --hub`. The checksums of what was downloaded are checked at every reading.
     """
-    if kind == "run":
-        from ragbench.experiments.report.trace import run_report
+    from ragbench.lms.local import CATALOGUE, DEFAULT_LM
 
-        show(run_report(Path(name), qid))
-        return
-    if qid is not None:
-        raise click.UsageError(f"{kind} takes one name; leave out {qid!r}")
-    if kind == "config":  # to be pasted
-        click.echo(_config(name), nl=False)
-        return
-    if kind == "protocol":
-        from ragbench.experiments.score.protocols import get_protocol
-
-        say(*get_protocol(name).lines())
-        return
-    pages = {"metric": _metric, "program": _program}
-    say(*(pages[kind](name) if kind in pages else _settings(kind, name)))
+    models: list[str] = []
+    datasets: list[str] = []
+    for name in names or (DEFAULT_LM,):
+        (models if name in CATALOGUE else datasets).append(name)
+    datasets = _datasets(datasets)  # a misspelt name is found before anything is downloaded
+    for name in models:
+        _fetch_model(name)
+    for name in datasets:
+        _fetch_dataset(name, hub_config)
 
 
-def _registry(kind: str) -> Any:
+def _datasets(names: list[str]) -> list[str]:
+    """Return the full names of these data sets."""
+    from ragbench.data import DATASETS
+    from ragbench.errors import UnknownNameError
+    from ragbench.lms.local import CATALOGUE
+
+    nicknames = {}
+    for name, spec in DATASETS:
+        nicknames.update(dict.fromkeys((name, *spec.nicknames), name))
+    for name in names:
+        if name not in nicknames:
+            raise UnknownNameError("model or data set", name, [*CATALOGUE, *nicknames])
+    return [nicknames[name] for name in names]
+
+
+def _fetch_model(name: str) -> None:
+    from ragbench.lms.local import ensure, find, is_installed
+
+    here = is_installed(name)
+    ensure(name)
+    where = ", ".join(map(str, find(name).paths().values()))
+    say(f"{name}: {'already installed' if here else 'downloaded and verified'}, {where}")
+
+
+def _fetch_dataset(name: str, hub_config: str | None) -> None:
+    from ragbench.data import DataSettings, hub
+
+    for path in hub.fetched(DataSettings(dataset=name, hub=True, hub_config=hub_config)):
+        size = path.stat().st_size / 1e6
+        say(f"{name}: {hub.checked(path)}, {size:,.1f} MB, as recorded")
+
+
+def registry(kind: str) -> Any:
+    """Return the registry of things of `kind`, such as `program`."""
     module, name = _REGISTRIES[kind]
     return getattr(import_module(module), name)
 
 
-def _about(thing: Any) -> str:
+def about(thing: Any) -> str:
     """The description of a thing, or the first line of its docstring."""
     described: str = getattr(thing, "description", "") or inspect.getdoc(thing) or ""
     return described.partition("\n")[0]
@@ -143,14 +266,14 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
         yield from ((name, protocol.description) for name, protocol in sorted(protocols().items()))
     elif kind == "config":
         yield from _configs()
-    for name, thing in _registry(kind) if kind in _REGISTRIES else ():
+    for name, thing in registry(kind) if kind in _REGISTRIES else ():
         extra = ""
         if kind == "program":
             extra = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
             extra += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
         if kind == "dataset":
             thing = thing.load  # whose loader says what it is
-        yield name, _about(thing) + extra
+        yield name, about(thing) + extra
 
 
 def _configs() -> Iterator[tuple[str, str]]:
@@ -162,160 +285,3 @@ def _configs() -> Iterator[tuple[str, str]]:
         fields = config.load_config(name)
         on = f"{fields['dataset']}, {fields['lm']}"
         yield name, f"{fields.get('program', '-')} on {on}"
-
-
-def _knobs(model: Any, *, variants: Sequence[str] = ()) -> Iterator[str]:
-    """A line for each knob of `model`: name, default, what is allowed, and what it is."""
-    from ragbench.knobs import describe
-
-    rows = []
-    for row in describe(model, {"variant": variants[0]} if variants else None):
-        name, default, allowed, text = row
-        if variants and name == "variant":  # which of them there are is not in the knobs
-            allowed = " | ".join(variants)
-        rows.append((name, default, allowed, text))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        padded = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        yield "  " + "  ".join(padded).rstrip()
-
-
-def _program(name: str) -> Iterator[str]:
-    from ragbench.user_code import allow
-
-    allow(name)
-    program = _registry("program").get(name)
-    yield f"{name}: {_about(program)}"
-    yield f"family: {program.family}"
-    yield f"paper: {program.paper or '-'}"
-    yield f"LM calls per question: {program.calls}"
-    marks = zip(("strategy", "iterative", "interleaved"), program.autonomy, strict=True)
-    yield "autonomy (A-RAG, Table 4): " + ", ".join(f"{k} {v}" for k, v in marks)
-    for variant, changes in program.variants.items():
-        changed = ", ".join(f"{knob}={value}" for knob, value in changes.items())
-        yield f"variant {variant}: {changed or 'the defaults below'}"
-        yield from _roles(program, variant)
-    yield from _departures(name)
-    yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
-    yield from _knobs(program.Knobs, variants=list(program.variants))
-
-
-def _departures(name: str) -> Iterator[str]:
-    from ragbench.programs.core.departures import sources
-
-    if name not in sources():
-        return
-    source = sources()[name]
-    yield f"source: {source.source}"
-    for departure in source.departures:
-        yield f"  departs: {departure.line()}"
-
-
-def _roles(program: Any, variant: str) -> Iterator[str]:
-    from ragbench.programs.core.program import calls_of
-    from ragbench.retrievers import Corpus, make_retriever
-
-    built = program(make_retriever("bm25", Corpus(()), setting="pooled"), variant=variant)
-    roles: dict[str, list[str]] = {}
-    for row in calls_of(built):
-        roles.setdefault(row.role, []).append(f"{row.predictor} ({row.signature})")
-    for role, used in roles.items():
-        yield f"  role {role}: {', '.join(used)}"
-
-
-def _settings(kind: str, name: str) -> Iterator[str]:
-    thing = _registry(kind).get(name)
-    yield f"{name}: {_about(thing)}"
-    for field in ("needs", "formula"):
-        if hasattr(thing, field):
-            yield f"{field}: {getattr(thing, field)}"
-    flag = "retriever-set" if kind == "retriever" else "opt-set"
-    yield f"settings (--{flag} NAME=VALUE): name, default, allowed, meaning"
-    yield from _knobs(thing.Settings if kind == "retriever" else thing.Knobs)
-
-
-def _metric(name: str) -> Iterator[str]:
-    from ragbench.metrics import get_metric
-
-    metric = get_metric(name)
-    yield f"{metric.name}: {metric.description}"
-    yield f"source: {metric.source or 'this project'}"
-    yield f"score of a failed question: {metric.worst:g}"
-
-
-def _config(name: str) -> str:
-    from ragbench.experiments.config import config_text, load_config, make_config, shipped_sweeps
-
-    if name in shipped_sweeps():
-        return config_text(name)
-    fields = make_config(load_config(name)).model_dump(mode="json")
-    text = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
-    return f"# {name}, with what it inherits and every default; can be saved as your own\n{text}"
-
-
-@click.group("models")
-def models_command() -> None:
-    """Fetch the local models."""
-
-
-@models_command.command("list", cls=Command, examples=["ragbench models list --format json"])
-@output_options
-def list_models() -> None:
-    """List the models that can be downloaded, and which are installed."""
-    from ragbench.lms.local import CATALOGUE, cache_root, is_installed
-
-    rows = []
-    for name, model in CATALOGUE.items():
-        row: dict[str, Any] = {
-            "model": name,
-            "mb": sum(file.size for file in model.files) / 1e6,
-            "about": model.about,
-            "installed": "yes" if is_installed(name) else "no",
-        }
-        rows.append(row)
-    columns = (Column("model"), Column("mb", "MB", "amount"), Column("installed"), Column("about"))
-    print_table(Table("models", columns, rows))
-    say(f"all under Apache-2.0; stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
-
-
-@models_command.command("pull", cls=Command, examples=["ragbench models pull qwen2.5-coder-1.5b"])
-@click.argument("names", nargs=-1)
-def pull_models(names: tuple[str, ...]) -> None:
-    """Download and verify the models NAMES (by default the default LM); says where they are."""
-    from ragbench.lms.local import DEFAULT_LM, ensure, find, is_installed
-
-    chosen = names or (DEFAULT_LM,)
-    for name in chosen:
-        find(name)  # a misspelt second name should not wait for the first one's bytes
-    for name in chosen:
-        here = is_installed(name)
-        ensure(name)
-        where = ", ".join(map(str, find(name).paths().values()))
-        say(f"{name}: {'already installed' if here else 'downloaded and verified'}, {where}")
-
-
-@click.group("data")
-def data_command() -> None:
-    """Fetch published data sets into the cache."""
-
-
-@data_command.command(
-    "get", cls=Command, examples=["ragbench data get hotpotqa", "ragbench data get musique 2wiki"]
-)
-@click.argument("names", nargs=-1, required=True)
-@click.option("--hub-config", help="Its configuration on the hub, such as fullwiki or novel.")
-def get_data(names: tuple[str, ...], hub_config: str | None) -> None:
-    """Fetch the data sets NAMES from the Hugging Face hub, once, for `--dataset NAME --hub`.
-
-    SHA256SUMS beside the files has what came; it is checked here and whenever they are read.
-    """
-    from ragbench.data import DATASETS, DataSettings, hub
-
-    nicknames = {}
-    for name, spec in DATASETS:
-        nicknames.update(dict.fromkeys(spec.nicknames, name))
-    for name in (nicknames.get(name, name) for name in names):
-        DATASETS.get(name)
-        for path in hub.fetched(DataSettings(dataset=name, hub=True, hub_config=hub_config)):
-            size = path.stat().st_size / 1e6
-            click.echo(f"{name}: {hub.checked(path)}, {size:,.1f} MB, as recorded")

@@ -27,39 +27,44 @@ _LONGEST = 2_000
 
 #: Command -> the module that has it as `COMMAND_command`, and its line in the help.
 COMMANDS = {
-    "ask": ("answering", "Answer a question and show every step."),
-    "choose": ("choosing", "Race programs, and spend only what the decision needs."),
-    "compare": ("results", "Compare two runs, question by question."),
-    "compile": ("compiling", "Compile a program's prompts with an optimizer."),
-    "compiled": ("compiling", "List the compiled programs in a folder."),
-    "data": ("listing", "Fetch published data sets into the cache."),
-    "demo": ("results", "Show the page of a few recorded runs; needs no model."),
-    "doctor": ("results", "Check run folders for damage."),
-    "errors": ("answering", "Explain wrong answers, with examples."),
     "eval": ("answering", "Run a program over questions and print the table."),
-    "export": ("results", "Write runs for pandas and other tools."),
-    "import": ("answering", "Make a run of another system's predictions."),
-    "index": ("searching", "Build, list and delete search indexes."),
-    "list": ("listing", "List programs, retrievers, optimizers, metrics or data sets."),
-    "models": ("listing", "Download the local models."),
-    "publish": ("publishing", "Write runs as one file that anyone can check."),
-    "questions": ("writing", "Write questions of several hops from your own documents."),
-    "recommend": ("results", "Say which program to use, for all questions or by kind."),
-    "report": ("results", "Write runs as one HTML page, with charts and traces."),
-    "retrieve": ("searching", "Measure retrievers alone, without an LM."),
-    "runs": ("results", "List the runs in a folder."),
-    "score": ("answering", "Add scores to finished runs; judge their answers."),
-    "search": ("searching", "Search a data set's passages with a retriever."),
-    "show": ("listing", "Show one program, retriever, metric, config or run."),
-    "summarize": ("results", "Print the table of runs from their records."),
+    "compile": ("compiling", "Compile a program's prompts with an optimizer."),
+    "compare": ("results", "Compare runs with the first, question by question."),
+    "verdict": ("compiling", "Test whether compiling helps, against control arms."),
+    "choose": ("choosing", "Race programs, and spend only what the decision needs."),
+    "recommend": ("results", "Recommend a program, for all questions or by kind."),
     "sweep": ("compiling", "Run a matrix of cells from a file, and compare them."),
     "tune": ("compiling", "Search a program's knobs for the best trade-offs."),
-    "verdict": ("compiling", "Test whether compiling helps, against control arms."),
-    "verify": ("publishing", "Recompute every figure of a published file."),
-    "view": ("results", "Serve the report of a folder of runs on this machine."),
+    "ask": ("answering", "Answer a question and show every step."),
+    "retrieve": ("searching", "Search, measure retrievers, or build an index."),
+    "questions": ("writing", "Write questions of several hops from your own documents."),
+    "score": ("answering", "Add scores to finished runs; judge their answers."),
+    "errors": ("answering", "Explain wrong answers, with examples."),
+    "import": ("answering", "Make a run of another system's predictions."),
+    "export": ("results", "Write runs for pandas and other tools, or as a bundle."),
+    "verify": ("verifying", "Check a bundle, or the folders of runs, for changes."),
+    "report": ("results", "Write or serve the page of runs, with charts and traces."),
+    "list": ("listing", "List programs, retrievers, runs, indexes, models and more."),
+    "show": ("showing", "Show the table of runs, a question, or a program."),
+    "fetch": ("listing", "Download models and data sets."),
+}
+#: Removed command -> its replacement.
+REMOVED = {
+    "compiled": "ragbench list compiled",
+    "data": "ragbench fetch NAME",
+    "demo": "ragbench report --demo",
+    "doctor": "ragbench verify FOLDER",
+    "index": "ragbench retrieve --build, or ragbench list indexes (--delete NAME)",
+    "mcp": "examples/mcp_server.py",
+    "models": "ragbench list models, or ragbench fetch NAME",
+    "publish": "ragbench export RUN... --to bundle -o FILE",
+    "runs": "ragbench list runs",
+    "search": "ragbench retrieve QUERY",
+    "summarize": "ragbench show RUN...",
+    "view": "ragbench report FOLDER --serve",
 }
 #: Commands that import as little as they can; nothing that they do is logged.
-_WITHOUT_LOGS = frozenset({"list", "runs", "show"})
+_WITHOUT_LOGS = frozenset({"list", "show"})
 
 
 class LazyGroup(click.Group):
@@ -93,6 +98,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] in REMOVED:
+            raise click.UsageError(f"ragbench {args[0]} was removed; use {REMOVED[args[0]]}")
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             from ragbench.errors import UnknownNameError
 

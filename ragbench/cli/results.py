@@ -1,8 +1,7 @@
-"""Commands that read finished runs: tables, comparisons, advice, pages, exports and checks."""
+"""Commands that read finished runs: comparisons, advice, pages and exports."""
 
 import webbrowser
 from importlib.resources import files
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -12,7 +11,6 @@ import click
 
 from ragbench.cli.command import (
     PATH,
-    by_group_option,
     command,
     force_option,
     margin_option,
@@ -20,78 +18,9 @@ from ragbench.cli.command import (
     option,
     output_options,
     runs_argument,
+    with_runs,
 )
-from ragbench.cli.printing import for_machines, print_table, say, show
-from ragbench.experiments.report.table import Column, Table
-
-_port_option = click.option("--port", type=click.IntRange(0, 65535), default=8765,
-                            help="Port on 127.0.0.1; 0 takes a free one.")  # fmt: skip
-_browser_option = click.option("--browser/--no-browser", default=True,
-                               help="Open the page in a browser.")  # fmt: skip
-_metric_option = click.option("--metric", default="f1", help="Metric of accuracy.")
-
-
-@command("runs", examples=["ragbench runs", "ragbench runs verdicts/FOLDER --format csv"])
-@click.argument("folder", type=PATH, default="runs")
-@output_options
-def runs_command(folder: Path) -> None:
-    """List the runs under FOLDER, by default `runs`, the latest first."""
-    from ragbench.experiments.report.run_list import run_list_report
-
-    show(run_list_report(folder))
-
-
-@command(
-    "summarize",
-    examples=[
-        "ragbench summarize runs/A runs/B",
-        "ragbench summarize runs/* --rows program --cols dataset --metric em,f1 --format latex",
-    ],
-)
-@runs_argument
-@by_group_option
-@option("--rows", type=click.Choice(["program", "dataset", "lm", "retriever"]), group="Output",
-        help="Print a paper's table with a row for each of these; needs --cols.")  # fmt: skip
-@option("--cols", type=click.Choice(["program", "dataset", "lm", "retriever"]), group="Output",
-        help="Columns of a paper's table; needs --rows.")  # fmt: skip
-@option("--metric", default="em,f1", metavar="NAME,...", group="Output",
-        help="Metrics of a paper's table.")  # fmt: skip
-@option("--protocol", metavar="NAME", group="Output",
-        help="Add the metrics of a published protocol (`ragbench list protocols`).")  # fmt: skip
-@output_options
-def summarize_command(
-    runs: tuple[Path, ...],
-    by_group: bool,
-    rows: str | None,
-    cols: str | None,
-    metric: str,
-    protocol: str | None,
-) -> None:
-    """Print one table of RUNS, computed from their records; nothing is written.
-
-    With --rows and --cols it is a paper's table, in which runs of one row and column are pooled.
-    The repeats of a run (`ragbench eval --repeats`) are pooled first, then listed. Exits with 2
-    where a record could not be read; the others are counted all the same.
-    """
-    from ragbench.experiments.report.paper import paper_table
-    from ragbench.experiments.report.repeats import pooled_report
-    from ragbench.experiments.report.tables import runs_report
-    from ragbench.experiments.runs.summary import reopen_arm
-    from ragbench.experiments.score.protocols import get_protocol
-
-    followed = get_protocol(protocol) if protocol is not None else None
-    if (rows is None) != (cols is None):
-        raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
-    arms = list(map(reopen_arm, runs))
-    evaluations = list(chain.from_iterable(arms))
-    if rows is not None and cols is not None:
-        print_table(paper_table(evaluations, rows, cols, metric.split(","), followed))
-    else:
-        show(pooled_report(arms))
-        show(runs_report(evaluations, by_group, followed))
-    if any(evaluation.records.damaged for evaluation in evaluations):
-        raise click.exceptions.Exit(2)
-
+from ragbench.cli.printing import say, show
 
 #: The exit code of a gate that refuses.
 REFUSED = 4
@@ -199,28 +128,62 @@ def recommend_command(
         "ragbench report runs/* -o report.html",
         "ragbench report verdicts/ircot sweeps/depth tuned/react",
         "ragbench report runs/* --figures pdf -o figures",
+        "ragbench report runs --serve",
+        "ragbench report --demo",
     ],
 )
-@runs_argument
-@click.option("-o", "--output", type=PATH,
-        help="The HTML file to write; with --figures a folder.")  # fmt: skip
-@click.option("--figures", type=click.Choice(["svg", "pdf"]),
-        help="Write each plot alone, with its caption, in place of the page.")  # fmt: skip
-@_metric_option
+@click.argument("runs", nargs=-1, type=PATH)
+@option("-o", "--output", type=PATH, group="Output",
+        help="The HTML file to write; with --figures a folder. [default: report.html]")  # fmt: skip
+@option("--figures", type=click.Choice(["svg", "pdf"]), group="Output",
+        help="Write each plot, with its caption, in place of the page.")  # fmt: skip
+@option("--metric", default="f1", group="Output", help="Metric of accuracy.")
 @force_option
+@option("--serve", is_flag=True, group="Live page",
+        help="Serve the page of a folder, by default `runs`, until Ctrl-C.")  # fmt: skip
+@option("--demo", is_flag=True, group="Live page",
+        help="Serve the page of four recorded runs; needs no model.")  # fmt: skip
+@option("--port", type=click.IntRange(0, 65535), default=8765, group="Live page",
+        help="Port on 127.0.0.1; 0 for a free one.")  # fmt: skip
+@option("--browser/--no-browser", default=True, group="Live page",
+        help="Open the page in a browser.")  # fmt: skip
 def report_command(
     runs: tuple[Path, ...],
     output: Path | None,
     figures: Literal["svg", "pdf"] | None,
     metric: str,
     force: bool,
+    serve: bool,
+    demo: bool,
+    port: int,
+    browser: bool,
 ) -> None:
-    """Write a page about RUNS: what to use, how sure that is, at what price, and every question.
+    """Write a page about RUNS: which program to use, the evidence, the cost, every question.
 
     RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that opens from disk
-    and needs no network. With --figures each of its plots is drawn for a paper (SVG or PDF) by a
-    browser on this machine, beside a text with its caption: n, intervals and test.
+    and needs no network. With --figures each plot is drawn for a paper (SVG or PDF) by a browser
+    on this machine, next to a text with its caption. With --serve the page follows runs that go on.
     """
+    if demo or serve:
+        if output or figures or force or len(runs) > (not demo):
+            raise click.UsageError("--serve takes one folder, --demo none; neither writes a file")
+        if demo:
+            _serve_demo(port, browser)
+        else:
+            _serve(runs[0] if runs else Path("runs"), port, metric, browser)
+        return
+    if not runs:
+        raise click.UsageError("give the folders of runs, or --serve, or --demo")
+    _write_report(with_runs(runs), output, figures, metric, force)
+
+
+def _write_report(
+    runs: tuple[Path, ...],
+    output: Path | None,
+    figures: Literal["svg", "pdf"] | None,
+    metric: str,
+    force: bool,
+) -> None:
     from ragbench.experiments.report.page import make_board, write_figures, write_page
     from ragbench.outputs import Output
 
@@ -236,25 +199,8 @@ def report_command(
     say(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
 
 
-@command("view", examples=["ragbench view runs/"])
-@click.argument("folder", default="runs", type=PATH)
-@_port_option
-@_metric_option
-@_browser_option
-def view_command(folder: Path, port: int, metric: str, browser: bool) -> None:
-    """Serve the page of every run in FOLDER until Ctrl-C; it follows runs that go on."""
-    _serve(folder, port, metric, browser)
-
-
-@command("demo", examples=["ragbench demo"])
-@_port_option
-@_browser_option
-def demo_command(port: int, browser: bool) -> None:
-    """Serve the page of four small recorded runs until Ctrl-C; no model is asked.
-
-    They are vanilla, ircot and react, and vanilla compiled, over four synthetic questions, as the
-    0.5B local model answered them: too few to say which is better, enough to see what is shown.
-    """
+def _serve_demo(port: int, browser: bool) -> None:
+    """Serve four small recorded runs: vanilla, ircot, react, and vanilla compiled."""
     with TemporaryDirectory(prefix="ragbench-demo-") as folder:
         with (
             files("ragbench.cli").joinpath("demo.zip").open("rb") as packed,
@@ -285,11 +231,13 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
     examples=[
         "ragbench export runs/* --to parquet -o runs.parquet",
         "ragbench export runs/A --to csv -o a.csv --metric recall@5",
+        "ragbench export runs/* --to bundle -o bundle.zip",
     ],
 )
 @runs_argument
 @option("--to", "target", required=True, group="Output", help="Format to write.",
-        type=click.Choice(["parquet", "csv", "jsonl", "hotpotqa", "2wiki", "musique"]))  # fmt: skip
+        type=click.Choice(["parquet", "csv", "jsonl", "hotpotqa", "2wiki", "musique",
+                           "bundle"]))  # fmt: skip
 @option("-o", "--output", type=PATH, group="Output", help="File to write.")
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
         help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
@@ -300,37 +248,17 @@ def export_command(
     """Write RUNS in the format of another tool, failed questions and their errors included.
 
     Parquet and CSV have a row per question, JSON lines each record whole; hotpotqa, 2wiki and
-    musique are the prediction files of the official scripts.
+    musique are the prediction files of the official scripts. A bundle holds records, cards,
+    prompts and figures, for `ragbench verify`.
     """
     from ragbench.cli.main import one_line
     from ragbench.experiments.export import export_runs
+    from ragbench.experiments.publish import publish
 
+    if target == "bundle":
+        if output is None or metrics:
+            raise click.UsageError("--to bundle needs -o FILE, and takes no --metric")
+        stated = publish(runs, output, force=force)
+        say(f"{output}: {len(stated['runs'])} runs; check it with `ragbench verify {output}`")
+        return
     say(one_line(export_runs(runs, target, output, metrics, force=force)))
-
-
-@command("doctor", examples=["ragbench doctor runs/A"])
-@click.argument("folders", nargs=-1, required=True, type=PATH)
-@output_options
-def doctor_command(folders: tuple[Path, ...]) -> None:
-    """Check the FOLDERS of runs, compiled programs, verdicts, tunings and sweeps.
-
-    Prints a line for each problem, with what to do about it; nothing is changed. Exits with 0 if
-    there is none, with 1 if there are some, and with 2 if a folder is none of these.
-    """
-    from ragbench.cli.main import one_line
-    from ragbench.experiments.doctor import examine, folders_under
-    from ragbench.logs import quiet_libraries
-
-    quiet_libraries()
-    wrong = 0
-    rows = []
-    for folder in [folder for root in folders for folder in folders_under(root)]:
-        findings = list(examine(folder))
-        wrong += len(findings)
-        for path, problem in findings or [(folder, "nothing is wrong")]:
-            rows.append({"folder": str(folder), "path": str(path), "finding": one_line(problem)})
-            if not for_machines():
-                say(one_line(f"{path}: {problem}"))
-    if for_machines():
-        print_table(Table("findings", [Column("folder"), Column("path"), Column("finding")], rows))
-    raise click.exceptions.Exit(1 if wrong else 0)

@@ -1,38 +1,107 @@
-"""`ragbench index`, `search` and `retrieve`: indexes, and what retrievers find without any LM."""
+"""`ragbench retrieve`: what retrievers find without any LM, for a query or for all questions."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ragbench.cli.command import PATH, Command, command, force_option, option, output_options
-from ragbench.cli.options import corpus_options, data_options, retriever_options, to_config
-from ragbench.cli.printing import for_machines, print_table, say
+from ragbench.cli import options as shared
+from ragbench.cli.command import PATH, command, force_option, option, output_options
+from ragbench.cli.printing import print_table, say
 from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import Column, Table
+from ragbench.settings import DataSettings, QuestionSettings
+
+#: Passages that a query shows, and depths of a measured ranking.
+_SHOWN = 5
+_DEPTHS = [2, 5, 10]
 
 
-@click.group("index")
-def index_command() -> None:
-    """Build, list and delete search indexes. Runs build and reuse them by themselves."""
+def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
+    if value is None:
+        return []
+    try:
+        depths = sorted(set(map(int, value.split(","))))
+    except ValueError:
+        depths = []
+    if not depths or depths[0] < 1:
+        raise click.BadParameter(f"{value!r} is no list of depths; give one such as 2,5,10")
+    return depths
 
 
-@index_command.command(
-    "build",
-    cls=Command,
-    examples=["ragbench index build --dataset hotpotqa --data-file dev.json --retriever hybrid"],
-)
-@corpus_options
-@retriever_options
-def index_build(**options: Any) -> None:
+@command(
+    "retrieve",
+    examples=[
+        "ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid",
+        'ragbench retrieve "film director" --dataset hotpotqa --data-file dev.json',
+        "ragbench retrieve --build --data-file dev.json --retriever dense --max-cost 1",
+    ],
+    common=(
+        "build", "dataset", "data_file", "corpus_file", "docs", "setting", "split", "limit",
+        "retriever", "retriever_set", "run_files", "ks", "out", "force", "max_cost",
+    ),
+)  # fmt: skip
+@click.argument("query", required=False)
+@option("--build", is_flag=True, group="Retrieval",
+        help="Build the index of the retriever, unless it exists.")  # fmt: skip
+@shared.data_options
+@shared.retriever_options
+@option("--run", "run_files", multiple=True, type=PATH, metavar="FILE", group="Retrieval",
+        help="Measure the rankings in FILE too, a TREC run or BEIR's JSON; repeat for more. "
+        "Without --retriever, only these.")  # fmt: skip
+@option("--k", "ks", callback=_depths, metavar="K,K", group="Retrieval",
+        help="Depths of the rankings that are measured (default 2,5,10), or the number of "
+        "passages to show for QUERY (default 5).")  # fmt: skip
+@option("--out", type=PATH, group="Output",
+        help="JSON file for scores and rankings.")  # fmt: skip
+@force_option
+@shared.limit_options
+@output_options
+def retrieve_command(
+    query: str | None,
+    build: bool,
+    ks: list[int],
+    out: Path | None,
+    run_files: tuple[Path, ...],
+    force: bool,
+    **options: Any,
+) -> None:
+    """Search once per question with each retriever and print recall, MRR, nDCG and latency.
+
+    --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
+    With QUERY, print the passages that the retriever finds for it in all passages of the data set.
+    """
+    from ragbench.lms.calls import spending
+    from ragbench.logs import quiet_libraries
+
+    quiet_libraries()
+    limits = shared.take_limits(options)
+    if build or query is not None:
+        if (build and query is not None) or len(ks) > 1 or (build and ks) or out or run_files:
+            raise click.UsageError("QUERY takes one --k, --build none; neither --run nor --out")
+        for name in QuestionSettings.model_fields.keys() - DataSettings.model_fields.keys():
+            if options.pop(name, None) is not None:
+                flag = name.replace("_", "-")
+                raise click.UsageError(f"--{flag} chooses questions, and none is asked")
+    with spending(limits):
+        if build:
+            _build(options)
+        elif query is not None:
+            _search(query, ks[0] if ks else _SHOWN, options)
+        else:
+            _measure(ks or _DEPTHS, out, run_files, force, options)
+
+
+def _build(options: dict[str, Any]) -> None:
     """Build the index of a retriever over a data set, unless it exists."""
     from ragbench.data import load_dataset
     from ragbench.retrievers import IndexStore, make_retriever
 
-    config = to_config(**options)
+    config = shared.to_config(**options)
     dataset = load_dataset(config.data_settings())
     retriever = make_retriever(
         config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
@@ -48,70 +117,12 @@ def index_build(**options: Any) -> None:
         say("nothing to build: the index exists already, or none is stored")
 
 
-@index_command.command("list", cls=Command, examples=["ragbench index list --format csv"])
-@option("--check", is_flag=True, group="Output", help="Read every file: is the index whole?")
-@output_options
-def index_list(check: bool) -> None:
-    """Print the stored indexes, newest first."""
-    from ragbench.retrievers import IndexStore
-
-    store = IndexStore()
-    columns = [Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
-               Column("build_s", "built in s", "seconds"), Column("created")]  # fmt: skip
-    rows = []
-    for entry in store.entries():
-        row: dict[str, Any] = {
-            "index": entry.key,
-            "passages": entry.passages,
-            "mb": entry.size / 1e6,
-            "build_s": entry.build_s,
-            "created": entry.created,
-        }
-        rows.append(row)
-    if check:
-        columns.append(Column("state"))
-        rows = [{**row, "state": store.damage(str(row["index"])) or "whole"} for row in rows]
-    if rows or for_machines():
-        print_table(Table("indexes", columns, rows))
-    say(f"{len(rows)} indexes in {store.root}")
-
-
-@index_command.command("drop", cls=Command, examples=["ragbench index drop 3f2a"])
-@click.argument("keys", nargs=-1)
-@option("--all", "all_", is_flag=True, help="Drop every index.")
-def index_drop(keys: tuple[str, ...], all_: bool) -> None:
-    """Delete the indexes KEYS (or prefixes of them); collections on servers stay."""
-    from ragbench.errors import ConfigError
-    from ragbench.retrievers import IndexStore
-
-    if all_ == bool(keys):
-        raise ConfigError("name the indexes to drop (see `ragbench index list`), or give --all")
-    store = IndexStore()
-    if all_:
-        entries = store.entries()
-    else:
-        entries = list(map(store.find, keys))  # before any is dropped
-    for entry in entries:
-        store.drop(entry.key)
-        say(f"dropped {entry.key}  {entry.size / 1e6:.1f} MB")
-
-
-@command(
-    "search", examples=['ragbench search "film director" --dataset hotpotqa --data-file dev.json']
-)
-@click.argument("query")
-@corpus_options
-@retriever_options
-@option("--k", type=click.IntRange(min=1), default=5, group="Output", help="Passages to show.")
-@output_options
-def search_command(query: str, k: int, **options: Any) -> None:
-    """Print the passages that a retriever finds for QUERY in all of a data set's passages."""
-    import time
-
+def _search(query: str, k: int, options: dict[str, Any]) -> None:
+    """Print the passages that a retriever finds in all passages of a data set."""
     from ragbench.data import load_dataset
     from ragbench.retrievers import IndexStore, make_retriever
 
-    config = to_config(**options)
+    config = shared.to_config(**options)
     corpus = load_dataset(config.data_settings()).corpus
     retriever = make_retriever(config.retriever, corpus, **config.retriever_set)
     with RunProgress("indexing") as progress:
@@ -130,47 +141,21 @@ def search_command(query: str, k: int, **options: Any) -> None:
     say(f"{len(hits)} of {len(corpus)} passages by {config.retriever} in {elapsed:.1f} ms")
 
 
-def _depths(ctx: click.Context, param: click.Parameter, value: str) -> list[int]:
-    try:
-        depths = sorted(set(map(int, value.split(","))))
-    except ValueError:
-        depths = []
-    if not depths or depths[0] < 1:
-        raise click.BadParameter(f"{value!r} is no list of depths; give one such as 2,5,10")
-    return depths
-
-
-@command(
-    "retrieve",
-    examples=["ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid"],
-)
-@data_options
-@retriever_options
-@option("--run", "run_files", multiple=True, type=PATH, metavar="FILE", group="Retrieval",
-        help="Measure the rankings in FILE too, a TREC run or BEIR's JSON; repeat for more. "
-        "Without --retriever, only these.")  # fmt: skip
-@option("--k", "ks", default="2,5,10", callback=_depths, metavar="K,K",
-        group="Retrieval", help="Depths of the rankings that are measured.")  # fmt: skip
-@option("--out", type=PATH, group="Output",
-        help="JSON file for scores and rankings.")  # fmt: skip
-@force_option
-@output_options
-def retrieve_command(
-    ks: list[int], out: Path | None, run_files: tuple[Path, ...], force: bool, **options: Any
+def _measure(
+    ks: list[int],
+    out: Path | None,
+    run_files: tuple[Path, ...],
+    force: bool,
+    options: dict[str, Any],
 ) -> None:
-    """Search once per question with each retriever and print recall, MRR, nDCG and latency.
-
-    --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
-    """
+    """Measure each retriever over the questions of a data set."""
     from ragbench import retrievers
     from ragbench.data import load_dataset
     from ragbench.experiments.retrieval import gold_of, measure, measure_run
-    from ragbench.logs import quiet_libraries
     from ragbench.outputs import Output
 
-    quiet_libraries()
     options["limit"] = options["limit"] or 0  # 0: all
-    config = to_config(**options, complete=True)
+    config = shared.to_config(**options, complete=True)
     specs = retrievers.split_specs(config.retriever)
     if run_files and options.get("retriever") is None:
         specs = []

@@ -229,7 +229,7 @@ def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
         with Store(part, card) as store:
             for record in records:
                 store.write(record)
-        write_json(part / SUMMARY, reopen(part).stored())  # `ragbench runs` lists it
+        write_json(part / SUMMARY, reopen(part).stored())  # `ragbench list runs` lists it
         part.chmod(0o755)
         part.rename(folder)
     except (OSError, sqlite3.Error) as error:

@@ -1,7 +1,7 @@
 """LM specs: what a person writes after `--lm`, and what it says about provider, model and server.
 
 local                       the default local model
-local:qwen2.5-coder-1.5b    another model of `ragbench models list`
+local:qwen2.5-coder-1.5b    another model of `ragbench list models`
 local:/path/to/model.gguf   any GGUF file
 PROVIDER/MODEL@ADDRESS      the same at an address of its own, such as http://127.0.0.1:8001/v1
 PROVIDER/MODEL              a hosted model of any provider that LiteLLM knows, or any

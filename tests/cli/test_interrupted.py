@@ -174,7 +174,7 @@ def test_a_reader_that_leaves_changes_nothing_of_what_a_command_does(
 
 def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "ragbench", "demo", "--port", "0", "--no-browser"],
+        [sys.executable, "-m", "ragbench", "report", "--demo", "--port", "0", "--no-browser"],
         stdout=subprocess.PIPE, text=True, cwd=tmp_path,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(tmp_path)},
     ) as demo:  # fmt: skip

@@ -11,8 +11,8 @@ import click
 import pytest
 
 from ragbench.cli.answering import eval_command
-from ragbench.cli.listing import KINDS
-from ragbench.cli.main import cli
+from ragbench.cli.listing import NAMED
+from ragbench.cli.main import COMMANDS, REMOVED, cli
 from ragbench.experiments.config import RunConfig
 from ragbench.programs import PROGRAMS
 
@@ -28,8 +28,7 @@ def leaves(group: click.Command, name: str = "") -> dict[str, click.Command]:
 
 
 def test_every_command_has_examples_and_a_format_where_it_prints_a_table() -> None:
-    texts = {"ask", "compile", "data get", "demo", "export", "report", "view"}  # no table
-    texts |= {"index build", "index drop", "models pull", "publish", "questions"}
+    texts = {"ask", "compile", "export", "fetch", "questions", "report"}  # no table
     without = {
         n for n, leaf in leaves(cli).items() if "format" not in {p.name for p in leaf.params}
     }
@@ -38,7 +37,28 @@ def test_every_command_has_examples_and_a_format_where_it_prints_a_table() -> No
         assert "Examples:" in leaf.get_help(click.Context(leaf))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_has_at_most_90_lines(command: Any, name: str) -> None:
+    code, out, _ = command(name, "--help")
+    assert (code, len(out.splitlines()) <= 90) == (0, True)
+
+
+def test_there_are_twenty_commands() -> None:
+    names = (
+        "eval compile compare verdict choose recommend sweep tune ask retrieve questions score "
+        "errors import export verify report list show fetch"
+    )
+    assert set(COMMANDS) == set(names.split())
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_command_names_its_replacement(command: Any, name: str) -> None:
+    code, out, err = command(name, "runs/a", "--format", "csv")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert f"ragbench {name} was removed; use {REMOVED[name]}" in err
+
+
+@pytest.mark.parametrize("kind", NAMED)
 def test_list_has_one_line_each(command: Any, kind: str) -> None:
     lines = command("list", kind)[1].splitlines()
     assert len(lines) >= 2
@@ -80,7 +100,7 @@ def test_the_docs_list_every_program_with_its_variants() -> None:
     assert documented == {name: ", ".join(program.variants) for name, program in PROGRAMS}
 
 
-@pytest.mark.parametrize("args", ["--help", "runs ."])
+@pytest.mark.parametrize("args", ["--help", "list runs ."])
 def test_help_and_runs_import_no_heavy_package(args: str, tmp_path: Path) -> None:
     code = (
         f"import sys; sys.argv = ['ragbench', *{args.split()!r}]\n"
@@ -125,7 +145,7 @@ def test_one_word_is_one_thing() -> None:
                  "--max-total-tokens", "--max-tokens"):  # fmt: skip
         assert len(meant[flag]) == 1, (flag, meant[flag])
     scored = ("compare", "compile", "errors", "export", "recommend", "report", "score", "tune",
-              "verdict", "view")  # fmt: skip
+              "verdict")  # fmt: skip
     for name in scored:
         assert "--metric" in {flag for p in leaves(cli)[name].params for flag in p.opts}, name
 

@@ -78,7 +78,7 @@ def test_a_mistake_leaves_no_folder_and_no_control_characters(command: Any, tmp_
 
 
 @pytest.mark.parametrize(
-    "words", ["summarize", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
+    "words", ["show", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
 )
 def test_what_is_no_run_is_skipped_with_one_line(words: str, command: Any) -> None:
     make_run(Path("run"), four())
@@ -100,13 +100,13 @@ def test_a_dry_run_and_a_start_that_fails_leave_no_folder(tmp_path: Path, comman
 
 def test_doctor_says_what_is_wrong(command: Any) -> None:
     folder = make_run(Path("runs/run"), four())
-    assert command("doctor", "runs/run")[:2] == (0, "runs/run: nothing is wrong\n")
+    assert command("verify", "runs/run")[:2] == (0, "runs/run: nothing is wrong\n")
     query(folder, "UPDATE records SET f1 = 1")
-    code, said, _ = command("doctor", "runs")
+    code, said, _ = command("verify", "runs")
     told = "run.db: the record of q2 was damaged or changed after it was written"
     assert (code, told in said) == (1, True)
     Path("empty").mkdir()
-    assert command("doctor", "empty")[0] == 2
+    assert command("verify", "empty")[0] == 2
 
 
 def test_folders_that_the_tool_names_itself_hold_no_colon() -> None:

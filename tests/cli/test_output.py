@@ -43,7 +43,7 @@ def tables(words: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_json_is_one_document_with_numbers() -> None:
-    found = tables(f"summarize {RUN} {RUN} --by-group")
+    found = tables(f"show {RUN} {RUN} --by-group")
     assert len(found["runs"]) == 2
     row = found["runs"][0]
     assert [*row][:5] == ["program", "n", "em", "em_low", "em_high"]
@@ -54,17 +54,17 @@ def test_json_is_one_document_with_numbers() -> None:
 
 
 def test_runs_lists_them_and_show_run_shows_a_question() -> None:
-    rows = tables("runs runs")["runs"]
+    rows = tables("list runs runs")["runs"]
     [row] = [row for row in rows if row["run"] == RUN]
     assert (row["program"], row["done"]) == ("vanilla", 4)
-    [same] = tables(f"summarize {RUN}")["runs"]
+    [same] = tables(f"show {RUN}")["runs"]
     names = ("em", "em_low", "em_high", "f1_low", "f1_high", "cost_usd")
     assert [row[n] for n in names] == pytest.approx([same[n] for n in names], abs=1e-6)
     lines = [x for x in invoke(f"show run {RUN}").output.splitlines() if x.startswith("| q")]
     assert len(lines) == 1 + 4
     shutil.copytree(RUN, "killed/one")
     Path("killed/one/summary.json").unlink()
-    [killed] = tables("runs killed")["runs"]
+    [killed] = tables("list runs killed")["runs"]
     names = ("done", "em", "f1")
     assert [killed[n] for n in names] == pytest.approx([row[n] for n in names], abs=1e-6)
     shown = invoke(f"show run {RUN} {lines[1].split('|')[1].strip()}").output
@@ -81,11 +81,11 @@ def test_lists_and_findings_are_tables_for_machines() -> None:
         return next(iter(tables(words).values()))
 
     assert {"name", "about"} == set(rows("list programs")[0])
-    assert rows("models list")[0]["model"] == "qwen2.5-coder-0.5b"
-    hits = rows(f"search 'river number 7' {SEARCHED} --k 2")
+    assert rows("list models")[0]["model"] == "qwen2.5-coder-0.5b"
+    hits = rows(f"retrieve 'river number 7' {SEARCHED} --k 2")
     assert [hit["rank"] for hit in hits] == [1, 2]
-    assert len(rows("index list")) >= 1
-    [good] = rows(f"doctor {RUN}")
+    assert len(rows("list indexes")) >= 1
+    [good] = rows(f"verify {RUN}")
     assert (good["folder"], good["finding"]) == (RUN, "nothing is wrong")
 
 
@@ -103,22 +103,22 @@ def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
 
 def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     invoke(f"eval {DATA} --limit 4 --k 2 --retriever distracting --out runs/two")
-    names = [row["program"] for row in tables(f"summarize {RUN} runs/two")["runs"]]
+    names = [row["program"] for row in tables(f"show {RUN} runs/two")["runs"]]
     other = "vanilla (k=2), distracting"
     assert names == ["vanilla, bm25", other]
     invoke(f"eval {DATA} --limit 4 --program ircot --out runs/other")
-    names = [row["program"] for row in tables("summarize runs/other runs/two")["runs"]]
+    names = [row["program"] for row in tables("show runs/other runs/two")["runs"]]
     assert names == ["ircot (spec), bm25", other]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        "runs", "summarize RUN --by-group", "show run RUN", "score RUN", "errors RUN",
-        "compare RUN RUN", "recommend RUN RUN", "doctor RUN", "list programs", "list metrics",
-        "list configs", "show program react", "show protocol arag", "compiled shipped",
-        "models list", "index list", "retrieve --size 100 --limit 3 --retriever bm25,distracting",
-        "eval --dry-run DATA", f"search river {SEARCHED}",
+        "list runs", "show RUN --by-group", "show run RUN", "score RUN", "errors RUN",
+        "compare RUN RUN", "recommend RUN RUN", "verify RUN", "list programs", "list metrics",
+        "list configs", "show program react", "show protocol arag", "list compiled shipped",
+        "list models", "list indexes", "retrieve --size 100 --limit 3 --retriever bm25,distracting",
+        "eval --dry-run DATA", f"retrieve river {SEARCHED}",
         "sweep sweep.yaml", "tune DATA --limit 2 --trials 2 --only k --objective f1,tokens",
         "verdict DATA --limit 4 --optimizer labeled --train-limit 4 --val-limit 4",
     ],
@@ -144,9 +144,9 @@ def test_on_a_terminal_no_line_is_longer_and_no_word_is_broken(
 def test_nothing_is_drawn_on_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch, command: Any) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    assert "\x1b[1m" in command("runs", "runs")[1]
+    assert "\x1b[1m" in command("list", "runs", "runs")[1]
     monkeypatch.setenv("TERM", "dumb")
-    assert "\x1b" not in command("runs", "runs")[1]
+    assert "\x1b" not in command("list", "runs", "runs")[1]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "koi8-r", "shift_jis", "utf-8"])
@@ -156,7 +156,7 @@ def test_what_a_terminal_cannot_encode_is_escaped(
     passage = {"id": "p1", "title": "Zürich Bau", "text": "Jörg 東 baute in Łódź 🏗."}
     row = {"id": "q1", "question": "Wer?", "answer": "Jörg 東", "context": [passage]}
     (place / "letters.jsonl").write_text(json.dumps(row), "utf-8")
-    words = ["search", "Zürich", "--data-file", "letters.jsonl", "--setting", "pooled"]
+    words = ["retrieve", "Zürich", "--data-file", "letters.jsonl", "--setting", "pooled"]
     streams = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
     for name, stream in streams.items():
         monkeypatch.setattr(f"sys.{name}", stream)

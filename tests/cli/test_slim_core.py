@@ -67,7 +67,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             ["list", "programs"],
             ["eval", "--program", "ircot", *given, "--out", "runs/a"],
             ["eval", "--program", "vanilla", "--limit", "3", *model, "--out", "runs/b"],
-            ["summarize", "runs/a", "runs/b"],
+            ["show", "runs/a", "runs/b"],
             ["export", "runs/a", "--to", "csv", "-o", "a.csv"],
             ["compile", "--program", "vanilla", *given, "--train-limit", "3", "--val-limit", "2",
              "--out", "compiled/a"],

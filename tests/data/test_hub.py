@@ -115,7 +115,7 @@ def test_any_repository_of_the_hub_with_its_fields_named(hub, write):
 
 def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, capsys, monkeypatch):
     hub(train=[columns(r) for r in hotpot[4:]], validation=[columns(r) for r in hotpot[:4]])
-    first = run(capsys, "data", "get", "hotpotqa")
+    first = run(capsys, "fetch", "hotpotqa")
     assert first[0] == 0, first
     monkeypatch.setattr(datasets, "load_dataset", None)
     folder = cache_root() / "data" / "hotpotqa--hotpot_qa" / "distractor"
@@ -124,24 +124,24 @@ def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, ca
     assert (folder / "SHA256SUMS").read_text().splitlines() == sums
     assert all(str(path) in first[1] for path in parts)
     # From now on the hub is not needed, for a second `get` and for reading.
-    assert run(capsys, "data", "get", "hotpotqa")[:2] == first[:2]
+    assert run(capsys, "fetch", "hotpotqa")[:2] == first[:2]
     spec = DataSettings(dataset="hotpotqa", hub=True)
     assert {e.qid for e in load_dataset(spec).splits["test"]} == {"h0", "h1", "h2", "h3"}
     parts[1].write_bytes(parts[1].read_bytes().replace(b"Maker 0", b"Maker 9"))
     with pytest.raises(DataError, match=r"validation\.jsonl is not what was fetched"):
         load_dataset(spec)
-    assert run(capsys, "data", "get", "hotpotqa")[0] == 2
+    assert run(capsys, "fetch", "hotpotqa")[0] == 2
 
 
 def test_without_a_network_get_says_what_to_put_where_and_takes_it_from_there(hotpot, capsys):
-    code, _, err = run(capsys, "data", "get", "2wiki")
+    code, _, err = run(capsys, "fetch", "2wiki")
     assert (code, len(err.splitlines())) == (2, 1)
     folder = cache_root() / "data" / "framolfese--2WikiMultihopQA" / "default"
     assert f"data_ids_april7.zip, of it train.json and dev.json, into {folder}" in err
     folder.mkdir()
     for name, rows in (("train", hotpot[4:]), ("dev", hotpot[:4])):
         (folder / f"{name}.json").write_text(json.dumps(rows))
-    code, out, _ = run(capsys, "data", "get", "2wiki")
+    code, out, _ = run(capsys, "fetch", "2wiki")
     assert (code, out.count("as recorded")) == (0, 2)
     data = load_dataset(DataSettings(dataset="2wikimultihopqa", hub=True))
     assert {e.qid for e in data.splits["test"]} == {"h0", "h1", "h2", "h3"}

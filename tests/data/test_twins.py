@@ -126,7 +126,7 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     assert code == 0, err
     assert "memory was worth +1.000 f1" in out
     assert "plain less renamed" in out
-    code, out, err = command("summarize", "plain", "renamed", "--format", "json")
+    code, out, err = command("show", "plain", "renamed", "--format", "json")
     assert code == 0, err
     rows = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
     assert [row["memory"] for row in rows] == [1.0, None]
@@ -137,7 +137,7 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     assert [row["memory_n"] for row in rows] == [len(plain) - closed, None]
     code, _, err = command("eval", *common, "--out", "silent", "--unanswerable", "0.5")
     assert code == 0, err
-    code, out, err = command("summarize", "silent", "--format", "json")
+    code, out, err = command("show", "silent", "--format", "json")
     assert code == 0, err
     [row] = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
     assert (row["answered"], row["refused_rightly"]) == (1.0, 0.0)
@@ -177,7 +177,7 @@ def test_the_surest_answers_are_scored_by_themselves(
     rows = [dspy.Example(question=f"Which river {n}", answer="Po") for n in range(40)]
     lm = dspy.LM("openai/m", api_key="none")
     run = rb.evaluate(Unsure(), rows, lm=lm, out=tmp_path / "run")
-    code, out, err = command("summarize", run.folder, "--by-group", "--format", "json")
+    code, out, err = command("show", run.folder, "--by-group", "--format", "json")
     assert code == 0, err
     table = next(part["rows"] for part in json.loads(out) if part["table"] == "risk")
     # The refusals, every tenth, come last whatever they say of themselves.

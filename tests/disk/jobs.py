@@ -34,9 +34,9 @@ def bootstrap_job(folder: Path, url: str, n: int) -> Job:
 
 
 def index_job(folder: Path, url: str, n: int) -> Job:
-    """`ragbench index build` of BM25 and of vectors from a server."""
+    """`ragbench retrieve --build` of BM25 and of vectors from a server."""
     settings = f"dense=dense(embedder=openai/fake-embedder,api_base={url})"
-    argv = ["index", "build", "--retriever", "hybrid", "--retriever-set", settings]
+    argv = ["retrieve", "--build", "--retriever", "hybrid", "--retriever-set", settings]
     return _building(folder, [*argv, *_pooled(folder, n)], lambda: "")
 
 

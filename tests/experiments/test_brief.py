@@ -50,7 +50,7 @@ def nine(tmp_path: Path) -> list[Path]:
     return folders
 
 
-@pytest.mark.parametrize(("words", "most"), [("recommend", 17), ("summarize", 17)])
+@pytest.mark.parametrize(("words", "most"), [("recommend", 17), ("show", 17)])
 def test_nine_systems_take_17_lines_of_80_columns(
     words: str, most: int, nine: list[Path], terminal: Command
 ) -> None:
@@ -66,9 +66,9 @@ def test_nine_systems_take_17_lines_of_80_columns(
 def test_names_lists_the_full_name_and_lm_of_each_letter(
     nine: list[Path], terminal: Command
 ) -> None:
-    out = " ".join(terminal("summarize", *nine, "--names")[1].split())
+    out = " ".join(terminal("show", *nine, "--names")[1].split())
     assert "openai/large" in out
-    assert "openai/large" not in terminal("summarize", *nine)[1]
+    assert "openai/large" not in terminal("show", *nine)[1]
     for name in SYSTEMS:
         assert name.split()[0] in out
 

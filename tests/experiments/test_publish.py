@@ -114,7 +114,9 @@ def test_what_is_no_bundle_is_one_line(content: bytes, tmp_path: Path, command: 
 
 def test_a_bundle_is_not_written_over(bundle: Path, command: Command) -> None:
     before = bundle.read_bytes()
-    code, _, err = command("publish", bundle.parent / "runs" / "ircot", "-o", bundle)
+    code, _, err = command(
+        "export", bundle.parent / "runs" / "ircot", "--to", "bundle", "-o", bundle
+    )
     assert code == 2
     assert "give --force to replace it" in err
     assert bundle.read_bytes() == before

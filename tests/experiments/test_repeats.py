@@ -167,7 +167,7 @@ def test_repeats_that_differ_as_wholes_are_named(tmp_path: Path, command: Any) -
         rows = [answered(f"q{n:03}", "Norway" if n < right else "Chad",
                          extra={"cluster": f"c{n}"}) for n in range(60)]  # fmt: skip
         make_run(folder / f"r{number}", rows)
-    out = " ".join(command("summarize", folder)[1].split())
+    out = " ".join(command("show", folder)[1].split())
     assert "repeats differ by more than chance" in out
 
 

@@ -70,7 +70,7 @@ def test_the_last_record_counts_and_every_try_is_billed(ran: Ran, command: Any) 
     assert summary.as_if == last.as_if
     assert summary.billed.calls == last.billed.calls + 2
     assert ran(five()[1], five()[3], *five()[::2]).summary == summary
-    code, out, _ = command("summarize", whole.folder)
+    code, out, _ = command("show", whole.folder)
     assert code == 0
     assert "including 1 failed attempts that were repeated" in out
     assert "| provider  | LMTimeoutError | 1 | q4          | no reply |" in out

@@ -150,6 +150,6 @@ def test_the_price_of_a_run_is_that_of_its_own_model_alone(tmp_path: Path, comma
         folders.append(make_run(tmp_path / str(len(used)), rows, price="in=10,out=100"))
     totals = [reopen(folder).summary.as_if.cost_usd for folder in folders]
     assert totals == [pytest.approx(0.002), None]
-    said = [command("summarize", folder)[1] for folder in folders]
+    said = [command("show", folder)[1] for folder in folders]
     assert "110 tokens, 0.0020 $" in said[0]
     assert "220 tokens, unknown $" in said[1]

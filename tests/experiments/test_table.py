@@ -110,9 +110,9 @@ def test_no_cell_of_csv_is_a_formula_or_begins_a_row(text: str, cell: str) -> No
 
 def test_python_gets_the_table_that_the_command_line_prints(runs: list[Path], command: Any) -> None:
     table = rb.table(*runs)
-    assert str(table) in command("summarize", *runs)[1]
+    assert str(table) in command("show", *runs)[1]
     assert "<table>" in table._repr_html_()
-    rows = json.loads(command("summarize", *runs, "--format", "json")[1])[0]["rows"]
+    rows = json.loads(command("show", *runs, "--format", "json")[1])[0]["rows"]
     frame = table.to_pandas()
     assert list(frame["em"]) == [row["em"] for row in rows]
     assert list(frame["program"]) == [row["program"] for row in rows]
@@ -150,7 +150,7 @@ def test_a_papers_table_pools_seeds_and_is_latex_with_its_n(tmp_path: Path, comm
         make_run(tmp_path / name, records)
     other = {**CARD["data"], "name": "musique"}
     make_run(tmp_path / "c", [answered("q0", "Chad"), answered("q1", "Chad")], data=other)
-    asked = ("summarize", tmp_path / "a", tmp_path / "b", tmp_path / "c", "--rows", "program",
+    asked = ("show", tmp_path / "a", tmp_path / "b", tmp_path / "c", "--rows", "program",
              "--cols", "dataset", "--metric", "em", "--format")  # fmt: skip
     [table] = json.loads(command(*asked, "json")[1])
     [row] = table["rows"]
@@ -170,6 +170,6 @@ def test_a_papers_table_pools_seeds_and_is_latex_with_its_n(tmp_path: Path, comm
     assert command("compare", *both, "--table", "costs")[1].startswith("measure,a,b,difference")
     problem = command("compare", tmp_path / "a", tmp_path / "b", "--table", "cost")[2]
     assert "no table of this command named 'cost'; did you mean costs" in problem
-    code, _, problem = command("summarize", tmp_path / "a", "--rows", "program")
+    code, _, problem = command("show", tmp_path / "a", "--rows", "program")
     assert code == 2
     assert "give --rows and --cols" in problem

@@ -191,10 +191,10 @@ def test_run_folders(world: World, command: Callable[..., int]) -> None:
             sign(Path(folder), 1, case.decode())
         else:
             Path(folder, what).write_bytes(case)
-        name = ("summarize", "score", "errors", "compare", "report")[number % 5]
+        name = ("show", "score", "errors", "compare", "report")[number % 5]
         more = {"compare": [good], "report": ["-o", "page.html"]}.get(name, [])
         command(case, name, folder, *more)
-        command(case, "doctor", folder)
+        command(case, "verify", folder)
 
 
 def test_compiled_programs(world: World, command: Callable[..., int]) -> None:
@@ -216,7 +216,7 @@ def test_compiled_programs(world: World, command: Callable[..., int]) -> None:
                 (folder / SIDECAR).write_text(json.dumps(sidecar))
             how = ["--data-file", world.data, "--lm", "x", "--limit", 1, "--compiled", folder]
             refused += command(case, "eval", *how, "--out", f"o-{folder}") == 2
-            command(case, "doctor", folder)
+            command(case, "verify", folder)
     assert refused > 25
 
 

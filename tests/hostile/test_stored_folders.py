@@ -159,7 +159,7 @@ def test_no_command_follows_what_a_compiled_folder_says(
         ["tune", "--compiled", "c", *own, "--limit", 2, "--trials", 1],
         ["compile", "--compiled", "c", *own],
         ["compiled", "."],
-        ["doctor", "c"],
+        ["verify", "c"],
         ["show", "run", "after"],
         ["report", "."],
     ):
@@ -279,8 +279,8 @@ def test_no_command_follows_what_a_card_says(
         db.execute("UPDATE run SET value = ? WHERE name = 'card'", (text,))
     db.close()
     for args in (
-        ["show", "run", "after"], ["runs", "."], ["summarize", "after", "before"],
-        ["doctor", "after"],
+        ["show", "run", "after"], ["list", "runs", "."], ["show", "after", "before"],
+        ["verify", "after"],
         ["compare", "before", "after"], ["errors", "after"], ["score", "after"], ["report", "."],
         ["export", "after"], ["recommend", "before", "after"],
         [*run, "--out", "after"],

@@ -1,4 +1,4 @@
-"""The commands retrieve, search and index, end to end over a generated data set."""
+"""The command retrieve, end to end over a generated data set."""
 
 import json
 from pathlib import Path
@@ -57,31 +57,34 @@ def test_mistakes_are_named_before_work_is_done(
 
 
 def test_search_shows_rank_score_and_text() -> None:
-    run("index", "build", *WORLD)
+    run("retrieve", "--build", *WORLD)
     entry = IndexStore().entries()[0]
     assert entry.passages == 120
-    result = run("search", "born in", *WORLD, "--k", "2")
+    result = run("retrieve", "born in", *WORLD, "--k", "2")
     assert "|    1 |" in result.output
     assert "2 of 120 passages by bm25" in result.output
-    assert "0 of 120 passages" in run("search", "zzzz", *WORLD).output
+    assert "0 of 120 passages" in run("retrieve", "zzzz", *WORLD).output
     assert IndexStore().entries() == [entry]
 
 
-def test_index_build_list_info_drop() -> None:
-    built = run("index", "build", *WORLD, "--retriever", "hybrid")
+def test_indexes_are_built_listed_and_deleted() -> None:
+    built = run("retrieve", "--build", *WORLD, "--retriever", "hybrid")
     keys = [line.split()[0] for line in built.output.splitlines()]
     assert sorted(key.partition("-")[0] for key in keys) == ["bm25", "dense"]
-    assert "nothing to build" in run("index", "build", *WORLD, "--retriever", "hybrid").output
-    listed = run("index", "list", "--check").output
+    assert "nothing to build" in run("retrieve", "--build", *WORLD, "--retriever", "hybrid").output
+    listed = run("list", "indexes", "--check").output
     assert all(key in listed for key in keys)
     assert listed.count("whole") == 2
-    with pytest.raises(ConfigError, match="--all"):
-        run("index", "drop")
     with pytest.raises(DataError, match="no index is named"):
-        run("index", "drop", "nothing")
-    assert "dropped bm25" in run("index", "drop", "bm25").output
-    run("index", "drop", "--all")
-    assert "0 indexes" in run("index", "list").output
+        run("list", "indexes", "--delete", "nothing")
+    assert "deleted bm25" in run("list", "indexes", "--delete", "bm25").output
+    run("list", "indexes", "--delete", "all")
+    assert "0 indexes" in run("list", "indexes").output
+
+
+def test_retrieve_with_a_query_refuses_options_of_questions() -> None:
+    for words in (["--split", "train"], ["--out", "x.json"], ["--k", "2,5"], ["--build"]):
+        assert run("retrieve", "born in", *WORLD, *words).exit_code == 2, words
 
 
 QRELS = [{"id": f"q{n}", "question": f"Who is {n}?", "answer": "x", "gold": [f"p{n}"]}

@@ -142,7 +142,7 @@ def test_a_server_whose_vectors_change_their_length_is_one_line(
 # -- the local sentence model, where its bytes are
 
 needs_model = pytest.mark.skipif(
-    not is_installed("minilm-int8"), reason="needs `ragbench models pull minilm-int8`"
+    not is_installed("minilm-int8"), reason="needs `ragbench fetch minilm-int8`"
 )
 
 

@@ -15,7 +15,7 @@ from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import serving
 
 needs_model = pytest.mark.skipif(
-    not is_installed("minilm-int8"), reason="needs `ragbench models pull minilm-int8`"
+    not is_installed("minilm-int8"), reason="needs `ragbench fetch minilm-int8`"
 )
 CORPUS = make_corpus(["cat one", "cat two", "cat three", "dog"], title=lambda i: "")
 

@@ -79,7 +79,7 @@ def read_bundle(path: Path) -> bytes:
     """
     try:
         if not path.is_file():
-            raise DataError(f"{path} is no file; give a bundle that `ragbench publish` made")
+            raise DataError(f"{path} is no file; give a bundle of `ragbench export --to bundle`")
         if path.stat().st_size > MOST_BYTES:
             raise DataError(f"{path} is larger than {MOST_BYTES:,} bytes, which no bundle is")
         return path.read_bytes()

@@ -1,4 +1,4 @@
-"""`ragbench publish`: runs with their records, cards, prompts and figures in one file.
+"""`ragbench export --to bundle`: runs with their records, cards, prompts and figures in one file.
 
 runs/NAME/run.db      records, calls, prompts and replies, as the run left them
 runs/NAME/card.json   what was run, on what, by which settings and versions

@@ -44,7 +44,7 @@ def run_list_report(folder: Path) -> Report:
     else:
         yield f"no runs under {folder}"
     for path in broken:
-        raise RunError(f"cannot read {path}: it is no card of a run; see `ragbench doctor`")
+        raise RunError(f"cannot read {path}: it is no card of a run; see `ragbench verify`")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 A row is a mapping from column names to values as they were computed: JSON and CSV get those,
 nothing rounded. How a value looks to people (terminal, Markdown, LaTeX, HTML) is said by its column
 alone. Nothing here prints: a report is a list of sections (`report.sections`).
-Needs neither rich nor pydantic: `ragbench list` and `ragbench runs` load nothing heavy.
+Needs neither rich nor pydantic: `ragbench list` and `ragbench list runs` load nothing heavy.
 """
 
 import csv

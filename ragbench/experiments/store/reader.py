@@ -105,7 +105,7 @@ class Reader:
                 self._deadline = time.monotonic() + _MOST_SECONDS
         except sqlite3.Error as error:
             raise RunError(
-                f"cannot read {self.path}: {error}; see `ragbench doctor {self.path.parent}`"
+                f"cannot read {self.path}: {error}; see `ragbench verify {self.path.parent}`"
             ) from None
 
 

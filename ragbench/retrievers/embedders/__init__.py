@@ -1,7 +1,7 @@
 """Embedders: what turns text into vectors, by spec.
 
 local                          the default small model, by ONNX on this machine
-local:NAME, local:/folder      another of `ragbench models list`, or a folder with
+local:NAME, local:/folder      another of `ragbench list models`, or a folder with
                                `model.onnx` and `tokenizer.json`
 fastembed/NAME                 a model of fastembed; NAME@FOLDER reads its files from a folder
 openai/MODEL                   OpenAI, or with `api_base` any OpenAI-compatible server

@@ -117,7 +117,7 @@ def make_board(
         if any(scores_of(run, name) for run in runs.values()):
             metrics.append(name)
     if not metrics:
-        raise RunError("no question has an answer to score; `ragbench summarize` says who refused")
+        raise RunError("no question has an answer to score; `ragbench show` says who refused")
     if metric not in metrics:
         raise RunError(
             f"no run has {metric}; there are {', '.join(metrics)}; what a judge gives comes from "
