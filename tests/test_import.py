@@ -176,7 +176,7 @@ def test_the_command_names_the_system_and_refuses_a_second_run(command: Command)
     code, out, _ = command(*words)
     assert (code, "langgraph" in out) == (0, True)
     assert json.loads(Path("runs/imported-langgraph/summary.json").read_text())["n"] == 5
-    row = json.loads(command("runs", "--format", "json")[1])[0]["rows"][0]
+    row = json.loads(command("list", "runs", "--format", "json")[1])[0]["rows"][0]
     assert (row["cost_usd"], row["f1"] is None) == (None, False)
     code, _, err = command(*words)
     assert (code, "holds a run already" in err) == (2, True)

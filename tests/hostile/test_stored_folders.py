@@ -158,7 +158,7 @@ def test_no_command_follows_what_a_compiled_folder_says(
         ["sweep", "sweep.yaml"],
         ["tune", "--compiled", "c", *own, "--limit", 2, "--trials", 1],
         ["compile", "--compiled", "c", *own],
-        ["compiled", "."],
+        ["list", "compiled", "."],
         ["verify", "c"],
         ["show", "run", "after"],
         ["report", "."],
