@@ -71,6 +71,8 @@ class OpenLedger(Ledger):
         self._begun = time.perf_counter()
         #: Whether a limit of the command refused a call.
         self.refused = False
+        #: Words of a refusal of which it is not known yet whether it is of the question.
+        self.interrupted = ""
 
     def file(self, call: Call) -> None:
         """Add `call`, which has just ended, also to the step and the path that it belongs to."""

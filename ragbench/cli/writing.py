@@ -72,7 +72,8 @@ def questions_command(
     # Passages get the ids that they have where the questions are asked.
     options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
     config = shared.to_config(program="direct", **options)
-    request = Request(questions, lengths, config.seed, workers, config.adapter)
+    seed = config.data_settings().split_seed or 0
+    request = Request(questions, lengths, seed, workers, config.adapter)
     passages = list(read_corpus(config.data_settings()))
     page_output = Output(page, "questions", force) if page else None
     if page_output is not None:

@@ -40,17 +40,21 @@ from ragbench.lms.calls import (
 )
 from ragbench.lms.prices import Pricing
 from ragbench.lms.replies import is_empty, read_reply
+from ragbench.logs import get
 from ragbench.record import Call, FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
 METER_KEY = "ragbench"
+_log = get(__name__)
 #: What an answer that came to no regular end is counted as.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 #: A text in pieces as models write them: a word, with the blanks before it.
 _PIECES = re.compile(r"\s*\S+|\s+")
 #: Bytes from which a prompt tells how dense a server's tokens are.
 _LONG_PROMPT = 400
+#: A token of a long prompt has fewer characters than this, unless the server cut the prompt.
+_MOST_CHARACTERS, _LEAST_CUT = 7, 256
 #: Tokens that a server may add to a prompt or a reply, and those of the longest thoughts.
 HIDDEN_TOKENS, MOST_THOUGHTS = 8_192, 200_000
 
@@ -90,6 +94,7 @@ class MeteredEngine:
         self._density = 0.0
         #: Tokens of the longest reply that passed the limit that its request stated.
         self._longest = 0
+        self._warned = False
 
     def complete(self, request: Request) -> Response:
         """Returns the answer to `request`, filed in the ledger; so is the failure.
@@ -178,6 +183,8 @@ class MeteredEngine:
             self._density = max(self._density, min(sent / size, 1.0))
         if not sent or got is None:
             count("tokens_estimated")
+        elif sent >= _LEAST_CUT and len(_sent_text(request)) > _MOST_CHARACTERS * sent:
+            self._note_cut(sent, len(_sent_text(request)))
         sent = sent or prompt_tokens(request)
         if got is None:
             got = estimate_tokens(text)
@@ -198,6 +205,17 @@ class MeteredEngine:
             reasoning_tokens=thought or None,
         )
         return Reply(replace(response, usage=usage), sent + got, self._paid(usage))
+
+    def _note_cut(self, counted: int, characters: int) -> None:
+        """Count a prompt of which the server seems to have read a part; warn once."""
+        count("prompt_cut")
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "%s counted %s tokens of a prompt of %s characters: it seems to cut prompts; "
+                "raise its context (num_ctx of Ollama) or lower --k",
+                self.identity, f"{counted:,}", f"{characters:,}",
+            )  # fmt: skip
 
     def _paid(self, usage: Usage) -> float | None:
         """Returns the price in US dollars, with the provider's prompt-cache rates."""

@@ -54,6 +54,8 @@ SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 _FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
 _AT_ADDRESS = re.compile(r"@(?=https?://)", re.IGNORECASE)
 _SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
+#: Quotation marks that some tools leave around a value, such as `docker --env-file`.
+_QUOTES = tuple("\"'`")
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
 
 
@@ -95,7 +97,10 @@ def key_in(*variables: str) -> str | None:
     for name in variables:
         if key := os.environ.get(name):
             if not (key.isascii() and key.isprintable()):
-                raise LMSetupError(f"{name} holds characters that no key has; set it anew")
+                raise LMSetupError(f"{name} holds characters that no key has; set it again")
+            if key != key.strip() or key[0] in _QUOTES or key[-1] in _QUOTES:
+                marks = "quotation marks" if key.strip()[:1] in _QUOTES else "blanks"
+                raise LMSetupError(f"{name} holds {marks} around the key; set it without them")
             return key
     return None
 

@@ -5,8 +5,10 @@ import json
 import ssl
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ from typing import Any
 import dspy
 import pytest
 
+from ragbench.context import current, use
 from ragbench.errors import LMSetupError
+from ragbench.ledger import open_ledger
 from ragbench.lms.calls.http import proxy_for
 from ragbench.lms.factory import make_lm
 from ragbench.lms.headers import checked_headers
@@ -211,3 +215,54 @@ def test_a_price_for_another_lm_is_its_own(tmp_path: Path) -> None:
         )  # fmt: skip
         assert code == 0, text
     assert lm_at(server).pricing.known is False
+
+
+@pytest.mark.parametrize(
+    ("listed", "host", "port", "direct"),
+    [
+        ("10.0.0.0/8", "10.1.2.3", 80, True),
+        ("10.0.0.0/8", "11.1.2.3", 80, False),
+        ("192.168.1.7", "192.168.1.7", 80, True),
+        ("fd00::/8", "[fd00::1]", 80, True),
+        ("llm.example:8080", "llm.example", 8080, True),
+        ("llm.example:8080", "llm.example", 443, False),
+        (".example.com", "a.example.com", 80, True),
+        ("example.com, other", "other", 80, True),
+        ("*.example.com", "a.example.com", 80, True),
+        ("ample.com", "example.com", 80, False),
+        ("*", "example.com", 80, True),
+        ("", "example.com", 80, False),
+    ],
+)
+def test_proxy_for_if_no_proxy_lists_the_server_is_none(
+    listed: str, host: str, port: int, direct: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", listed)
+    assert (proxy_for("http", host, port) is None) == direct
+
+
+@pytest.mark.parametrize("value", ['"sk-abc"', "'sk-abc'", " sk-abc", "sk-abc ", '"sk-abc'])
+def test_key_if_marks_or_blanks_are_around_it_is_refused_without_showing_it(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", value)
+    with pytest.raises(
+        LMSetupError, match=r"OPENAI_API_KEY holds (blanks|quotation marks)"
+    ) as said:
+        make_lm("openai/m")
+    assert "sk-abc" not in str(said.value)
+
+
+def test_lm_if_the_server_cuts_prompts_counts_and_warns_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    counts: Counter[str] = Counter()
+    with FakeServer(characters_per_token=9.0) as server, open_ledger():
+        lm = make_lm("openai/fake", api_base=server.url, cache=False)
+        with use(replace(current(), counts=counts)):
+            for number in range(2):
+                lm(f"{number} " + "some words " * 1_600)
+            lm("a short one")
+    assert counts == {"prompt_cut": 2}
+    assert caplog.text.count("seems to cut prompts") == 1

@@ -26,6 +26,11 @@ REFUSALS = [
     ("temperature", "Invalid request", {"param": "temperature"}, "not sent"),
     ("seed", "Unknown parameter: 'seed'.", {"param": "seed"}, "not sent"),
     ("seed", "property 'seed' is unsupported", {}, "not sent"),
+    ("seed", "seed: Extra inputs are not permitted", {}, "not sent"),
+    ("seed", "extra fields not permitted: body -> seed", {}, "not sent"),
+    ("stop", "Argument not supported: stop", {}, "not sent"),
+    ("stop", "Unrecognized request argument supplied: stop", {}, "not sent"),
+    ("seed", "Unknown field (seed)", {}, "not sent"),
     ("top_p", "temperature and top_p cannot both be specified for this model.", {}, "not sent"),
     ("stop", "Unsupported parameter: 'stop' is not supported with this model.", {}, "not sent"),
     (

@@ -55,6 +55,22 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return ask
 
 
+def test_embedder_if_the_server_fails_for_one_text_leaves_it_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breakers.Caller, "base_s", 0.0)
+
+    def script(path: str, body: dict[str, Any]) -> Reply:
+        return bad(500) if "NaN" in body["input"] else good(path, body)
+
+    with serving(script) as wire, open_ledger():
+        embedder = OpenAIEmbedder("m", api_base=wire.address, cache=KeptRows(tmp_path / "v.sqlite"))
+        vectors = embedder.embed(["NaN", *map(str, range(20))])
+    assert not vectors[0].any()
+    assert vectors[1:].any(axis=1).all()
+    assert "no vector for the text 'NaN'" in caplog.text
+
+
 def test_what_fails_again_and_again_is_given_up_in_one_line(asked: Any) -> None:
     said = pytest.raises(LMUnavailableError, match="failed again and again: HTTP 500, scripted")
     with serving(always_bad) as wire, open_ledger() as ledger, said:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config.identity import compiled_folder, resolved, run_name
@@ -94,11 +94,10 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         group="run",
         incidental=True,
     )
-    seed: int = option(
+    seed: Annotated[int, Field(ge=0)] | Literal["none"] = option(
         SEED,
-        "seed of the run: of the LM, and of the splits without --split-seed",
+        "seed of the run: of the LM, and of the splits without --split-seed; none to send none",
         group="run",
-        ge=0,
     )
     repeat: int = option(
         1,
@@ -142,7 +141,7 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
         """Return the part of the config that decides the data set."""
         settings = {name: getattr(self, name) for name in DataSettings.model_fields}
         if self.split_seed is None:
-            settings["split_seed"] = self.seed
+            settings["split_seed"] = SEED if self.seed == "none" else self.seed
         return DataSettings.model_construct(**settings)
 
     def identity(self) -> dict[str, Any]:

@@ -227,7 +227,8 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     if not main:
         price = config.price_for.get(spec)
         settings = config.but(api_base=None, header={}, price=price, rpm=None, tpm=None)
-    lm = make_lm(spec, settings, seed=config.seed, repeat=config.repeat)
+    seed = None if config.seed == "none" else config.seed
+    lm = make_lm(spec, settings, seed=seed, repeat=config.repeat)
     sent = is_kept(spec) or lm.kwargs.get("temperature") is not None
     if main and config.temperature not in ("none", 0) and not sent:
         raise ConfigError(

@@ -370,8 +370,9 @@ def ask(
         latency = time.perf_counter() - start
     if reason := unmetered_reason():
         raise ConfigError(reason)
-    if ledger.refused:  # also where the program went on without the call that was refused
-        failure = Failure("limit", CUT_OFF, f"stopped by {limit_reached() or 'an LM that is down'}")
+    if ledger.refused or ledger.interrupted:  # also if the program went on without the call
+        why = ledger.interrupted or f"stopped by {limit_reached() or 'an LM that is down'}"
+        failure = Failure("limit", CUT_OFF, why)
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)
     alignment = getattr(corpus, "alignment", None)
     record = make_record(

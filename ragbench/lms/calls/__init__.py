@@ -28,5 +28,11 @@ from ragbench.lms.calls.limits import (
     wait_for_calls,
 )
 from ragbench.lms.calls.rate import RateLimit, shared_rate_limit
-from ragbench.lms.calls.services import Server, ServerCalls, Service, TooLargeError
+from ragbench.lms.calls.services import (
+    Server,
+    ServerCalls,
+    Service,
+    TextsRefusedError,
+    TooLargeError,
+)
 from ragbench.lms.calls.terms import Terms

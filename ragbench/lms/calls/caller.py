@@ -24,6 +24,7 @@ from dspy import lm15
 from dspy.lm15 import LM15Error
 
 from ragbench.errors import LMSetupError, LMUnavailableError, RagbenchError
+from ragbench.ledger import current_ledger
 from ragbench.lms.calls.limits import (
     Amount,
     Attempt,
@@ -150,6 +151,8 @@ class Caller:
                         counted += 1
                         wait = self.base_s * 2.0 ** (counted - 1)
                         if not self._tries_again(error, counted):
+                            if self.breaker is not None:
+                                self.breaker.interrupt_if_unknown(error)
                             raise
                     after = 0.0
                     if isinstance(error, LM15Error):  # another's may be a text
@@ -232,6 +235,8 @@ class Breaker:
         #: Words of the last refusal, and the prompts that were refused so one after the other.
         self._words = ""
         self._refused: set[int] = set()
+        #: Unknown words -> the prompts that were refused in them.
+        self._unknown: dict[str, set[int]] = {}
         #: Since when calls wait; None while they pass.
         self.opened_at: float | None = None
         self._rejected_since = math.inf
@@ -258,6 +263,7 @@ class Breaker:
         with self._changed:
             # A call that was broken off, by its question's time or a stop, says nothing of it.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
+            silent = silent or getattr(error, "of_batch", False)
             if self.broken is not None or silent or getattr(error, "negotiated", False):
                 return
             down = error is not None and _shows_outage(error)
@@ -322,10 +328,10 @@ class Breaker:
 
         It is for words that the table of refusals does not know: of a prompt they would differ.
         """
-        status = getattr(error, "status", None) or 0
-        if not 400 <= status < 500 or isinstance(error, TRANSIENT) or is_of_prompt(error):
+        if not _is_refusal(error):
             return None
-        words = re.sub(r"\d+", "0", reason(error))
+        words = _pattern_of(error)
+        self._unknown.setdefault(words, set()).add(prompt)
         if words != self._words:
             self._words = words
             self._refused.clear()
@@ -336,6 +342,23 @@ class Breaker:
             f"{self.model} refused {len(self._refused)} different prompts in the same words: "
             f"{reason(error)}; mend what it names, and the same command continues"
         )
+
+    def interrupt_if_unknown(self, error: Exception) -> None:
+        """Interrupt the question if `error` is a refusal in words that are not known yet.
+
+        It may concern the account. After three prompts in the same words it counts as a failure.
+        """
+        ledger = current_ledger()
+        if ledger is None or not _is_refusal(error) or means_of(error):
+            return
+        with self._changed:
+            unclear = len(self._unknown.get(_pattern_of(error), ())) < PROMPTS
+        if unclear and not ledger.interrupted:
+            ledger.interrupted = reason(error)
+            _log.warning(
+                "%s refuses in unknown words, so the question counts as interrupted: %s",
+                self.model, ledger.interrupted,
+            )  # fmt: skip
 
     def _outage(self, error: Exception, prompt: int, now: float) -> RagbenchError | None:
         """Open after enough failures in a row; what ends it, once it was open for too long."""
@@ -362,6 +385,15 @@ class Breaker:
                 "%.0f s at the most: %s", self.model, self.patience, reason(error),
             )  # fmt: skip
         return None
+
+
+def _is_refusal(error: Exception) -> bool:
+    status = getattr(error, "status", None) or 0
+    return 400 <= status < 500 and not isinstance(error, TRANSIENT) and not is_of_prompt(error)
+
+
+def _pattern_of(error: Exception) -> str:
+    return re.sub(r"\d+", "0", reason(error))
 
 
 def _is_unanswered(error: Exception) -> bool:

@@ -40,10 +40,17 @@ CHECK_TIMEOUT_S = 5.0
 _LIST_BYTES = 4 * 2**20
 #: Characters of a server's message that are kept.
 _MESSAGE = 1000
+#: Characters of the body of an error that are looked through for one.
+_LONGEST_BODY = 100_000
 #: A reply with more tool calls is of a server that repeats itself: to read them takes minutes.
 MOST_CALLS = 1_000
 #: A server that counts more tokens than this counts nothing: the longest prompts have 10 million.
 MOST_TOKENS = 20_000_000
+#: How a candidate of Gemini ends that is an answer, or was cut; each other ending is a failure.
+_GEMINI_ENDINGS = frozenset(
+    {"STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"}
+    | {"FINISH_REASON_UNSPECIFIED", "LANGUAGE", "IMAGE_SAFETY"}
+)
 #: What reading a reply raises that is not of the protocol's shape.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 #: Providers that DSPy's router calls otherwise.
@@ -132,7 +139,8 @@ class Wire:
             request = self._with_names(request)
         reply = self._send(request)
         if reply.status >= 400:
-            self._local.body = reply.body[:_MESSAGE].decode("utf-8", "replace")
+            self._local.body = reply.body[:_LONGEST_BODY].decode("utf-8", "replace")
+            self._local.sent = request.body.decode("utf-8", "replace")
         try:
             body = json.loads(reply.body)
         except (ValueError, RecursionError):
@@ -141,7 +149,8 @@ class Wire:
             return reply
         self._local.usage = told_usage(body, self.provider)
         if reply.status == 200 and (failed := _failure_in(body)):
-            raise lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
+            error = lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
+            raise classed(error, provider=self.provider)
         content = {}
         for name, value in body.items():
             if name not in _COUNTS:
@@ -168,7 +177,7 @@ class Wire:
             dspy.lm15.LM15Error: it failed.
         """
         self._local.usage = None
-        self._local.body = ""
+        self._local.body = self._local.sent = ""
         try:
             try:
                 response: Response = router.complete(request)
@@ -176,8 +185,13 @@ class Wire:
                 why = f"unreadable reply: {type(error).__name__}: {error}"
                 raise lm15.ServerError(why) from error
             except lm15.ProviderError as error:
-                body = self._local.body
-                raise _classed(error, provider=self.provider, body=body) from error
+                if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
+                    # A success whose body is no answer: half a document, or a proxy's HTML page.
+                    raise lm15.ServerError(error.message, status=error.status) from error
+                local = self._local
+                raise classed(
+                    error, provider=self.provider, body=local.body, sent=local.sent
+                ) from error
             return replace(response, usage=self._local.usage or Usage())
         except lm15.LM15Error as error:
             # A server may quote anything, also the key that it was sent.
@@ -185,7 +199,7 @@ class Wire:
             error.message = without_keys(message)[:_MESSAGE]
             error.args = (error.message,)
             error.usage = self._local.usage
-            error.body = self._local.body
+            error.body = self._local.body[:_MESSAGE]
             raise
 
 
@@ -283,14 +297,6 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
         http.close()
 
 
-def _classed(error: lm15.ProviderError, *, provider: str, body: str) -> lm15.LM15Error:
-    """Returns `error` as what it means, where a server's code does not say it."""
-    if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
-        # A success whose body is no answer: half a document, or the HTML page of a proxy.
-        return lm15.ServerError(error.message, status=error.status)
-    return classed(error, provider=provider, body=body)
-
-
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     """Returns the tokens that a reply says it took, or None where it tells none.
 
@@ -343,6 +349,17 @@ def credible(sent: Any, got: Any, read: Any, written: Any) -> bool:
 def _failure_in(body: Mapping[str, Any]) -> str:
     """Returns the failure that the JSON of a reply with HTTP 200 states; blank if none."""
     failure = body.get("error")
+    base = body.get("base_resp")
+    if isinstance(base, Mapping) and base.get("status_code"):
+        failure = f"{base.get('status_msg') or 'no reason'} ({base['status_code']})"
+    candidates = body.get("candidates")
+    if isinstance(candidates, list) and candidates and isinstance(candidates[0], Mapping):
+        ended = candidates[0].get("finishReason")
+        if isinstance(ended, str) and ended not in _GEMINI_ENDINGS:
+            failure = f"{candidates[0].get('finishMessage') or ''} {ended}".strip()
+    blocked = (body.get("promptFeedback") or {}).get("blockReason")
+    if blocked and not candidates:
+        failure = f"Prompt blocked: {blocked}"
     choices = body.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], Mapping):
         choice = choices[0]

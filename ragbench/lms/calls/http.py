@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -132,7 +134,7 @@ class HttpClient:
         try:
             connection = free.pop()
         except IndexError:
-            connection = self._connection(scheme, host)
+            connection = self._connection(scheme, host, url.port)
         try:
             response = connection.request(
                 request.method,
@@ -149,13 +151,13 @@ class HttpClient:
             raise lm15.TransportError(f"the reply is compressed by {coding[:50]}")
         return HttpReply(response.status, response.content, reply_headers)
 
-    def _connection(self, scheme: str, host: str) -> httpcore.ConnectionPool:
+    def _connection(self, scheme: str, host: str, port: int | None) -> httpcore.ConnectionPool:
         """Returns a new connection to `host`, over a proxy where the environment has one.
 
         A pool of one: to look for a free one among hundreds, a shared pool takes longer than a
         call takes otherwise.
         """
-        proxy = proxy_for(scheme, host)
+        proxy = proxy_for(scheme, host, port)
         options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": 1}
         options["ssl_context"] = _ssl_context() if scheme == "https" else None
         pool: httpcore.ConnectionPool
@@ -174,15 +176,24 @@ class Proxy(NamedTuple):
     login: tuple[bytes, bytes] | None
 
 
-def proxy_for(scheme: str, host: str) -> Proxy | None:
-    """Returns the proxy that the environment has for addresses of `scheme` at `host`.
+def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
+    """Return the proxy that the environment names for a server.
+
+    Args:
+        scheme: http or https.
+        host: Name or address of the server.
+        port: Port of the server; None for that of the scheme.
+
+    Returns:
+        The proxy; None if there is none, or NO_PROXY names the server.
 
     Raises:
         LMSetupError: it is one that is not spoken here, or is no address; without its password.
     """
-    if proxy_bypass(host):
-        return None
     proxies = getproxies()
+    port = port or {"http": 80, "https": 443}[scheme]
+    if proxy_bypass(host) or _needs_no_proxy(host, port, proxies.get("no", "")):
+        return None
     address = proxies.get(scheme) or proxies.get("all") or ""
     if not address:
         return None
@@ -203,6 +214,24 @@ def proxy_for(scheme: str, host: str) -> Proxy | None:
     if url.username is not None:
         login = (unquote(url.username).encode(), unquote(url.password or "").encode())
     return Proxy(f"{url.scheme}://{url.netloc.rpartition('@')[2]}", login)
+
+
+def _needs_no_proxy(host: str, port: int, listed: str) -> bool:
+    """Return True if `listed` names the server by name, domain, address, network or port."""
+    for entry in re.split(r"[,\s]+", listed.lower()):
+        name, _, number = entry.rpartition(":")
+        if number.isdigit() and (":" not in name or name.endswith("]")):
+            if int(number) != port:
+                continue
+            entry = name
+        entry = entry.replace("[", "").replace("]", "").strip(".")
+        try:
+            if ip_address(host.strip("[]")) in ip_network(entry, strict=False):
+                return True
+        except ValueError:  # a name
+            if entry and f".{host.lower().rstrip('.')}".endswith(f".{entry.removeprefix('*.')}"):
+                return True
+    return False
 
 
 def headers_without(

@@ -5,10 +5,11 @@ An error gets the class of what it means, and keeps its words. What no line of t
 the class that its status has.
 """
 
+import json
 import re
 from functools import lru_cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dspy import lm15
 from dspy.lm15 import LM15Error
@@ -27,6 +28,12 @@ _CLASSES: dict[str, type[LM15Error]] = {
 }
 #: Words of so many characters are looked at: a server may quote the whole prompt behind them.
 _LONGEST = 4_000
+#: Shorter words of a row are a status, or may stand in any prompt.
+_SHORTEST = 4
+#: Characters of a body without a message that are shown.
+_SHOWN = 200
+#: Names under which servers put the message of a failed reply, the best first.
+_MESSAGES = ("message", "detail", "error", "base_resp", "status_msg", "msg", "errors", "title")
 _KEPT = ("provider", "provider_code", "status", "request_id", "retry_after")
 
 
@@ -55,25 +62,70 @@ def table() -> tuple[Refusal, ...]:
     return tuple(rows)
 
 
-def meaning(provider: str, status: int, words: str) -> str:
-    """Returns the table's meaning of a failed reply, such as `money`; blank if it has none."""
+def meaning(provider: str, status: int, words: str, sent: str = "") -> str:
+    """Return the table's meaning of a failed reply.
+
+    Args:
+        provider: Name of the provider, as DSPy writes it.
+        status: HTTP status.
+        words: Message, code and body of the reply.
+        sent: Body of the request. Its words do not count: a server may quote the prompt.
+
+    Returns:
+        A word of the first column, such as `money`; empty if no row matches.
+    """
     for row in table():
         is_of = row.provider in ("", provider) and (not row.statuses or status in row.statuses)
-        if is_of and row.words.search(words[:_LONGEST]):
+        found = row.words.search(words[:_LONGEST]) if is_of else None
+        if found and (len(found[0]) < _SHORTEST or found[0] not in sent):
             return row.means
     return ""
 
 
-def classed(error: LM15Error, *, provider: str = "", body: str = "") -> LM15Error:
-    """Returns `error` by what it means; `body` is what was sent with it. Its `means` says what.
+def stated(body: str) -> str:
+    """Return the message in the body of a failed reply; if it has none, its beginning."""
+    try:
+        return _message_in(json.loads(body))
+    except (ValueError, RecursionError):
+        return " ".join(re.sub(r"<[^>]*>", " ", body[:_LONGEST]).split())[:_SHOWN]
 
-    An error of the network has no words of a provider and is given back.
+
+def _message_in(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "; ".join(filter(None, map(_message_in, value[:3])))
+    if not isinstance(value, dict):
+        return ""
+    for name in _MESSAGES:
+        if message := _message_in(value.get(name)):
+            place = value.get("loc") or ()
+            raw = (value.get("metadata") or {}).get("raw") or ""  # of the server behind a gateway
+            return ": ".join(filter(None, [".".join(map(str, place)), message, str(raw)[:_SHOWN]]))
+    return ""
+
+
+def classed(error: LM15Error, *, provider: str = "", body: str = "", sent: str = "") -> LM15Error:
+    """Give `error` the class of its meaning, and the server's own message.
+
+    Args:
+        error: Error as the protocol's client made it. One of the network is returned unchanged.
+        provider: Name of the provider, as DSPy writes it.
+        body: Body of the reply.
+        sent: Body of the request.
+
+    Returns:
+        The error; its attribute `means` is a word of the table.
     """
     status = getattr(error, "status", None) or 0
-    if status < 400 or not isinstance(error, lm15.ProviderError):
+    if (status < 400 and status != 200) or not isinstance(error, lm15.ProviderError):
         return error
+    if status != 200 and (message := stated(body)):
+        error.message = message
+        error.args = (message,)
     code = getattr(error, "provider_code", None) or ""
-    means = meaning(provider, status, f"{error.message}\n{code}\n{body}")
+    as_refused = 400 if status == 200 else status
+    means = meaning(provider, as_refused, f"{error.message}\n{code}\n{body}", sent)
     kind = _CLASSES.get(means)
     if kind is None:
         return error

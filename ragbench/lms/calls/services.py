@@ -48,6 +48,10 @@ class TooLargeError(LMSetupError):
     """A server takes no request of so many or so long texts."""
 
 
+class TextsRefusedError(LMUnavailableError):
+    """A server that is up fails again and again (HTTP 500) for these texts."""
+
+
 class ServerCalls:
     """Requests to `server`, which messages call `name`; thread-safe.
 
@@ -90,7 +94,8 @@ class ServerCalls:
             CallRefusedError: the call was refused.
             LMUnavailableError: the server failed again and again.
             TooLargeError: the server refuses the request for its size.
-        LMSetupError: the server refuses the key or the request, or its reply is of no use.
+            TextsRefusedError: the server fails for these texts.
+            LMSetupError: the server refuses the key or the request, or its reply is of no use.
         """
         try:
             return self._caller.call(send, prompt=prompt, most=most, file_failure=file_failure)
@@ -98,7 +103,10 @@ class ServerCalls:
             if self._breaker.broken:
                 raise self._breaker.broken from error
             if isinstance(error, TRANSIENT):
-                raise LMUnavailableError(
+                unavailable = LMUnavailableError
+                if getattr(error, "status", None) == 500:
+                    unavailable = TextsRefusedError
+                raise unavailable(
                     f"{self.name} failed again and again: {reason(error)}; is it running?"
                 ) from error
             kind = LMSetupError
@@ -119,7 +127,8 @@ class ServerCalls:
         if reply.status >= 400:
             body = self._error_body(reply.body).decode("utf-8", "replace")
             refused: LM15Error = _chat().normalize_error(reply.status, body)
-            error = classed(refused, provider=self._server.provider, body=body)
+            sent = request.body.decode("utf-8", "replace")
+            error = classed(refused, provider=self._server.provider, body=body, sent=sent)
             after = next((v for n, v in reply.headers if n.lower() == "retry-after"), "")
             if error.retry_after is None and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", after):
                 error.retry_after = float(after)
@@ -172,7 +181,13 @@ class Service(ServerCalls):
 
         def send() -> Reply[tuple[Value, int]]:
             url = f"{self._server.api_base}/{path}"
-            _, content = self.exchange(request_of(url, self._server.key, body))
+            try:
+                _, content = self.exchange(request_of(url, self._server.key, body))
+            except lm15.ServerError as error:
+                # It may be one of the texts, so an embedder sends halves next.
+                halves = self._kind == "embed" and len(texts) > 1
+                error.of_batch = error.once_more = halves and error.status == 500
+                raise
             counted = _counted(content, size + FRAME_TOKENS * (len(texts) + 1))
             if counted and size:
                 self._density = max(self._density, counted / size)

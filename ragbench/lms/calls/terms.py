@@ -16,7 +16,8 @@ from dspy.lm15 import InvalidRequestError, LM15Error, Request
 from ragbench.lms.calls.refusals import is_of_prompt, means_of
 from ragbench.logs import get
 
-#: Parameter -> the names that servers call it by. A name that is a word counts in quotes alone.
+#: Parameter -> the names that servers call it by. A name that is a word counts in quotes, or where
+#: a parameter is named: `seed: Extra inputs are not permitted`, `body -> seed`, `argument: stop`.
 _NAMES: dict[str, tuple[str, ...]] = {
     "temperature": ("temperature",),
     "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"),
@@ -47,6 +48,10 @@ _REFUSED = re.compile(
     re.I,
 )
 _LARGE = re.compile(r"too (large|high|big)|maximum|at most|exceed|less than|up to|<=|range", re.I)
+_AS_A_NAME = (
+    r"(?im)[`'\"]{0}[`'\"]|(?:param\w*|arguments?|fields?|property|properties|option)\b"
+    r"(?:[^.\n]{{0,30}}: ?| ){0}\b|(?:body|->|\.) ?(?:->|\.)? ?{0}\b|(?:^|[;,] ){0}: |\({0}\)"
+)
 #: The parameter that the body of a refusal names, as OpenAI and as FastAPI do.
 _PARAM = re.compile(r'"param": ?"([\w.]+)"|"loc": ?\[ ?"body", ?"(\w+)"')
 #: HTTP statuses of a request that is not taken.
@@ -165,7 +170,7 @@ def _named(words: str, sent: list[str]) -> str:
                 return name
             pattern = rf"(?<![\w]){re.escape(bare)}(?!\w)"
             if written != bare:
-                pattern = rf"[`'\"]{re.escape(bare)}[`'\"]|parameters?:? {re.escape(bare)}\b"
+                pattern = _AS_A_NAME.format(re.escape(bare))
             if re.search(pattern, words) and (not refused or refused == "temperature"):
                 refused = name
     return refused

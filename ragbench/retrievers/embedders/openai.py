@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ragbench.errors import LMSetupError
+from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.kept import KeptRows
 from ragbench.ledger import count
-from ragbench.lms.calls import Server, Service, TooLargeError, check_price
+from ragbench.lms.calls import Server, Service, TextsRefusedError, TooLargeError, check_price
 from ragbench.lms.prices import map_entry
 from ragbench.lms.specs import checked_address, key_in, place_of
 from ragbench.logs import get
@@ -78,6 +78,7 @@ class OpenAIEmbedder(Embedder):
         self._numbers = 0
         self._asks_floats = True
         self._cut = 0  # texts that were too long
+        self._failure: LMUnavailableError | None = None
         self._cache = cache or KeptRows(cache_root() / "embeddings.sqlite")
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
@@ -123,6 +124,8 @@ class OpenAIEmbedder(Embedder):
             done += len(batch)
             if progress:
                 progress(done, len(texts))
+        if not embedded and self._failure is not None:
+            raise self._failure
         lengths = {len(entry.vector) for entry in embedded.values()}
         if len(lengths) > 1:
             raise LMSetupError(
@@ -159,6 +162,14 @@ class OpenAIEmbedder(Embedder):
         except TooLargeError:
             if len(batch) == 1:
                 return [(batch, self._buy_cut(batch[0]))]
+        except TextsRefusedError as error:
+            if len(batch) == 1:
+                self._failure = error
+                count("embedding_failed")
+                _log.warning("%s: no vector for the text %r: %s", self.spec, batch[0][:80], error)
+                return []
+            half = -(-len(batch) // 2)
+            return [*self._bought(batch[:half]), *self._bought(batch[half:])]
         half = -(-len(batch) // 2)
         cut = self._cut
         answers = [*self._bought(batch[:half]), *self._bought(batch[half:])]
