@@ -1,35 +1,18 @@
-"""Documents as passages' texts: plain text, Markdown, HTML, PDF, Word and PowerPoint files.
-
-A document is cut into sections where it has them: a heading, a page, a slide. Every file of a
-folder is accounted for: what is read, what has no text, what is damaged, and how many files of
-which ending are left out.
-"""
+"""Walk a folder of documents and account for every file in it."""
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ragbench.data.text_files import check_regular, read_text
-from ragbench.errors import DataError, RagbenchError, needs_extra
+from ragbench.data.document_readers import DOCUMENTS, READERS
+from ragbench.data.tables import is_saved_dataset
+from ragbench.data.text_files import check_regular, first_line
+from ragbench.errors import DataError, MissingExtraError, RagbenchError
 from ragbench.logs import get
 
-#: The title and the text of a part of a document.
-Section = tuple[str, str]
-#: Reads a file, given its title and the coding of its text, into sections.
-Reader = Callable[[Path, str, str], Iterable[Section]]
-
-#: Elements of HTML that are no text of the page.
-_NO_TEXT = ("script", "style", "noscript", "template", "svg", "nav", "head")
-_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_BLOCKS = (
-    "address", "article", "aside", "blockquote", "body", "br", "dd", "div", "dl", "dt",
-    "figcaption", "footer", "form", "header", "li", "main", "ol", "p", "pre", "section", "table",
-    "td", "th", "tr", "ul", *_HEADINGS,
-)  # fmt: skip
 #: Names of files that a message lists, and that the card keeps.
 _NAMED, _KEPT = 5, 100
 
@@ -39,24 +22,34 @@ _said: set[str] = set()
 
 @dataclass
 class Account:
-    """What became of the files of a folder."""
+    """The files of a folder, by what became of them.
+
+    Attributes:
+        read: Number of documents with text.
+        without_text: Documents without text, such as scans.
+        damaged: Documents that cannot be read, with the reason.
+        outside: Links that lead out of the folder.
+        left_out: Number of files of each other ending.
+    """
 
     read: int = 0
     without_text: list[str] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
+    outside: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def card(self) -> dict[str, Any]:
-        """Returns the account for a data card, JSON-ready; it names at most 100 files of a kind."""
+        """Return the account for a data card, JSON-ready; it names at most 100 files of a kind."""
         return {
             "read": self.read,
             "without_text": self.without_text[:_KEPT],
             "damaged": dict(list(self.damaged.items())[:_KEPT]),
+            "outside": self.outside[:_KEPT],
             "left_out": dict(sorted(self.left_out.items())),
         }
 
     def lines(self) -> list[str]:
-        """Returns one line for each kind of file that was left out or has no text."""
+        """Return one line for each kind of file that was left out or has no text."""
         lines = []
         if self.left_out:
             counts = ", ".join(f"{n} {ending}" for ending, n in sorted(self.left_out.items()))
@@ -66,7 +59,10 @@ class Account:
             lines.append(f"{len(self.without_text)} documents have no text (scans?): {listing}")
         if self.damaged:
             listing = _listed([f"{name} ({why})" for name, why in self.damaged.items()])
-            lines.append(f"{len(self.damaged)} documents are left out as damaged: {listing}")
+            lines.append(f"{len(self.damaged)} documents are left out as unreadable: {listing}")
+        if self.outside:
+            listing = _listed(self.outside)
+            lines.append(f"{len(self.outside)} links lead out of the folder, left out: {listing}")
         return lines
 
 
@@ -78,10 +74,12 @@ def _listed(items: list[str]) -> str:
 
 
 def is_document(path: Path) -> bool:
-    """Returns whether `path` is a folder of documents, or one document, and no file of records."""
+    """Return whether `path` is a folder of documents, or one document, and no file of records."""
     suffix = path.suffix.lower()
-    if path.is_dir() or suffix not in READERS or not path.is_file():
-        return path.is_dir()
+    if path.is_dir():
+        return not is_saved_dataset(path)
+    if suffix not in DOCUMENTS or not path.is_file():
+        return False
     if suffix not in (".txt", ".text"):
         return True
     with path.open("rb") as file:
@@ -89,40 +87,41 @@ def is_document(path: Path) -> bool:
 
 
 def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tuple[str, str, str]]:
-    """Yields file, title and text of each section of the documents under a folder, or of one file.
+    """Yield file, title and text of each section of the documents in a folder, or of one file.
 
-    Hidden files are left out, and counted nowhere. Fills `account`, and says once on the error
-    stream what was left out. A text is UTF-8, or in `encoding` where it is not.
+    An unreadable file is left out. A warning names, once, what was left out. Hidden files are left
+    out and not counted.
+
+    Args:
+        path: Folder or file.
+        encoding: Encoding of a text that is not UTF-8.
+        account: Counts that are filled in.
 
     Raises:
-        DataError: there is no document with text, or one is in another coding.
-        MissingExtraError: a library that a document needs is not installed.
+        DataError: There is no document with text, or the one file cannot be read.
+        MissingExtraError: A library that a document needs is not installed.
     """
-    folder = path if path.is_dir() else path.parent
-    for file in _files(path):
-        name = os.fsencode(file.relative_to(folder)).decode("utf-8", "replace")
-        suffix = file.suffix.lower()
-        reader = READERS.get(suffix)
+    for name, file in _files(path, account):
+        reader = READERS.get(file.suffix.lower())
         if reader is None:
-            account.left_out[suffix or "without an ending"] += 1
+            account.left_out[file.suffix.lower() or "without an ending"] += 1
             continue
-        check_regular(file)
-        title = name.removesuffix(file.suffix)
-        is_blank = True
         try:
-            for section, text in reader(file, title, encoding):
-                if text.strip():
-                    is_blank = False
-                    yield name, section, text
-        except RagbenchError:
+            check_regular(file)
+            sections = list(reader(file, name.removesuffix(file.suffix), encoding))
+        except MissingExtraError:
             raise
         except Exception as error:  # libraries raise errors of many kinds on damaged files
-            account.damaged[name] = next(iter(str(error).splitlines()), type(error).__name__)[:120]
+            if isinstance(error, RagbenchError) and file == path:
+                raise
+            account.damaged[name] = first_line(error, file)
             continue
-        if is_blank:
+        texts = [(name, title, text) for title, text in sections if text.strip()]
+        if not texts:
             account.without_text.append(name)
-        else:
-            account.read += 1
+            continue
+        account.read += 1
+        yield from texts
     if not account.read:
         reasons = "; ".join(account.lines())
         endings = ", ".join(sorted(READERS))
@@ -135,139 +134,23 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tupl
             _log.warning("%s", message)
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files(path: Path, account: Account) -> Iterator[tuple[str, Path]]:
+    """Yield the files below a folder, by name; a link that leads out of it is left out."""
     if not path.is_dir():
-        yield path
+        yield path.name, path
         return
+    root = path.resolve()
     for file in sorted(path.rglob("*")):
-        is_hidden = any(step.startswith(".") for step in file.relative_to(path).parts)
-        if not is_hidden and not file.is_dir():
-            yield file
-
-
-def _decoded(path: Path, encoding: str) -> str:
-    """Returns the text of a file: UTF-8 if it can be, else in `encoding`."""
-    try:
-        return read_text(path)
-    except DataError:
-        if not encoding:
-            raise
-    return read_text(path, encoding)
-
-
-def _text(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    yield title, _decoded(path, encoding)
-
-
-def _markdown(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    from markdown_it import MarkdownIt
-
-    text = _decoded(path, encoding)
-    lines = text.splitlines(keepends=True)
-    heading = title
-    start = 0
-    # What is inside a line is not needed, and a line of backticks takes quadratic time.
-    blocks = MarkdownIt().disable("inline")
-    for token, inline in pairwise(blocks.parse(text)):
-        if token.type == "heading_open" and token.map:
-            yield heading, "".join(lines[start : token.map[0]])
-            heading = f"{title}: {inline.content}"
-            start = token.map[1]
-    yield heading, "".join(lines[start:])
-
-
-def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    with needs_extra(str(path)):
-        from bs4 import BeautifulSoup
-        from bs4.element import NavigableString, Tag
-
-    try:
-        text = read_text(path)
-        page = BeautifulSoup(text, "html.parser")
-    except DataError:  # the page may say itself in which coding it is
-        page = BeautifulSoup(path.read_bytes(), "html.parser", from_encoding=encoding or None)
-    for element in page.find_all(_NO_TEXT):
-        element.decompose()
-    heading = title
-    lines: list[str] = []
-    block: Any = None
-    for node in page.descendants:
-        if isinstance(node, Tag) and node.name in _HEADINGS:
-            yield heading, "".join(lines)
-            heading = f"{title}: {node.get_text(' ', strip=True)}"
-            lines = []
-        elif type(node) is NavigableString:  # and no comment
-            around: Any = node.find_parent(_BLOCKS)
-            if around is not None and around.find_parent(_HEADINGS) is not None:
-                continue
-            if around is None or around.name not in _HEADINGS:
-                if around is not block:
-                    lines.append("\n")
-                    block = around
-                lines.append(str(node))
-    yield heading, "".join(lines)
-
-
-def _pdf(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    with needs_extra(str(path)):
-        import pypdf
-    with pypdf.PdfReader(path) as reader:
-        for number, page in enumerate(reader.pages, start=1):
-            yield f"{title}, page {number}", page.extract_text()
-
-
-def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    with needs_extra(str(path)):
-        import docx
-    with path.open("rb") as file:
-        blocks: Any = list(docx.Document(file).iter_inner_content())
-    heading = title
-    lines: list[str] = []
-    for block in blocks:
-        if hasattr(block, "rows"):
-            for row in block.rows:
-                lines.append(" | ".join(cell.text for cell in row.cells))
-        elif block.style is not None and block.style.name.startswith(("Heading", "Title")):
-            yield heading, "\n".join(lines)
-            heading = f"{title}: {block.text}"
-            lines = []
-        else:
-            lines.append(block.text)
-    yield heading, "\n".join(lines)
-
-
-def _slides(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    with needs_extra(str(path)):
-        import pptx
-    with path.open("rb") as file:
-        slides: Any = list(pptx.Presentation(file).slides)
-    for number, slide in enumerate(slides, start=1):
-        lines = list(_shape_lines(slide.shapes))
-        if slide.has_notes_slide:
-            lines.append(slide.notes_slide.notes_text_frame.text)
-        yield f"{title}, slide {number}", "\n".join(lines)
-
-
-def _shape_lines(shapes: Any) -> Iterator[str]:
-    for shape in shapes:
-        if hasattr(shape, "shapes"):  # a group
-            yield from _shape_lines(shape.shapes)
-        elif shape.has_text_frame:
-            yield shape.text_frame.text
-        elif getattr(shape, "has_table", False):
-            for row in shape.table.rows:
-                yield " | ".join(cell.text for cell in row.cells)
-
-
-READERS: dict[str, Reader] = {
-    ".txt": _text,
-    ".text": _text,
-    ".md": _markdown,
-    ".markdown": _markdown,
-    ".html": _html,
-    ".htm": _html,
-    ".xhtml": _html,
-    ".pdf": _pdf,
-    ".docx": _word,
-    ".pptx": _slides,
-}
+        steps = file.relative_to(path)
+        if any(step.startswith(".") for step in steps.parts):
+            continue
+        name = os.fsencode(steps).decode("utf-8", "replace")
+        try:
+            is_inside = file.resolve().is_relative_to(root)
+        except (OSError, RuntimeError) as error:  # a link to itself
+            account.damaged[name] = first_line(error, file)
+            continue
+        if not is_inside:
+            account.outside.append(name)
+        elif not file.is_dir():
+            yield name, file

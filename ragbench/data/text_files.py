@@ -108,6 +108,7 @@ def _wrong_encoding(path: Path, encoding: str) -> str:
     )
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, at most 160 characters."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)[:160]
+def first_line(error: Exception, path: Path | None = None) -> str:
+    """Return the first line of an error's message, at most 160 characters, without its `path`."""
+    text = str(error).replace(f"{path}: ", "").replace(str(path), "the file").strip()
+    return next(iter(text.splitlines()), type(error).__name__)[:160]

@@ -1,14 +1,20 @@
 """Documents of each kind as passages, and an account of every file of a folder."""
 
+import os
+import time
+from datetime import date
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import docx
+import openpyxl
 import pptx
 import pytest
 from pptx.util import Inches
 
 from ragbench.data import DataSettings, load_dataset
+from ragbench.data.documents import READERS
 from ragbench.errors import DataError
 from tests.data.test_readers import pdf
 
@@ -77,14 +83,14 @@ def test_every_file_is_accounted_for(tmp_path: Path, caplog: pytest.LogCaptureFi
     (folder / "scan.pdf").write_bytes(pdf([""]))
     (folder / "bad.docx").write_bytes(b"PK\x03\x04")
     (folder / "bad.pptx").write_bytes(b"no")
-    for name in ("x.csv", "y.csv", "z.json", "Makefile"):
+    for name in ("x.dat", "y.dat", "z.json", "Makefile"):
         (folder / name).write_text("x")
     spec = DataSettings(dataset="documents", corpus_file=folder)
     with caplog.at_level("WARNING"):
         card = load_dataset(spec).card["documents"]
         load_dataset(spec)
     assert card["read"] == 1
-    assert card["left_out"] == {".csv": 2, ".json": 1, "without an ending": 1}
+    assert card["left_out"] == {".dat": 2, ".json": 1, "without an ending": 1}
     assert card["without_text"] == ["blank.txt", "scan.pdf"]
     assert sorted(card["damaged"]) == ["bad.docx", "bad.pptx"]
     said = [line for line in caplog.messages if str(folder) in line]
@@ -94,20 +100,25 @@ def test_every_file_is_accounted_for(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_nothing_to_read_says_what_there_is(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x")
+    (tmp_path / "a.dat").write_text("x")
     (tmp_path / "scan.pdf").write_bytes(pdf([""]))
-    with pytest.raises(DataError, match=r"no document with text.*1 \.csv.*scan\.pdf"):
+    with pytest.raises(DataError, match=r"no document with text.*1 \.dat.*scan\.pdf"):
         texts(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md"])
 def test_a_folder_in_two_codings_is_read_with_the_other_one_named(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / name).write_bytes("Das Büro in Zürich.".encode("latin-1"))
     (tmp_path / "b.txt").write_text("Das Büro in Köln.", encoding="utf-8")
+    assert list(texts(tmp_path).values()) == ["Das Büro in Köln."]
+    assert (
+        f"1 documents are left out as unreadable: {name} (not UTF-8 text at byte 5" in caplog.text
+    )
+    assert "--encoding" in caplog.text
     with pytest.raises(DataError, match=rf"{name}: not UTF-8 text at byte 5.*--encoding"):
-        texts(tmp_path)
+        texts(tmp_path / name)
     assert sorted(texts(tmp_path, encoding="latin-1").values()) == [
         "Das Büro in Köln.",
         "Das Büro in Zürich.",
@@ -118,3 +129,75 @@ def test_a_page_says_its_coding_itself(tmp_path: Path) -> None:
     page = '<html><head><meta charset="iso-8859-1"></head><body><p>Zürich</p></body></html>'
     (tmp_path / "a.html").write_bytes(page.encode("latin-1"))
     assert list(texts(tmp_path).values()) == ["Zürich"]
+
+
+def test_tables_in_a_folder_of_documents_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name;age\nAnn Bo;5\n\nCy;\n")
+    book = openpyxl.Workbook()
+    assert book.active is not None
+    book.active.title = "People"
+    book.active.append(["name", "born"])
+    book.active.append(["Ann", date(1961, 5, 31)])
+    book.create_sheet("Empty")
+    book.create_sheet("Towns").append(["town"])
+    book["Towns"].append(["Oslo"])
+    book.save(tmp_path / "b.xlsx")
+    assert texts(tmp_path) == {
+        "a": "name: Ann Bo; age: 5. name: Cy.",
+        "b, People": "name: Ann; born: 1961-05-31.",
+        "b, Towns": "town: Oslo.",
+    }
+
+
+def test_unreadable_file_of_any_kind_does_not_stop_a_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "good.md").write_text("Ann built it.")
+    for ending in READERS:
+        (tmp_path / f"bad{ending}").write_bytes(b"\xff\x00\x81bad")
+    os.mkfifo(tmp_path / "pipe.txt")
+    (tmp_path / "loop.md").symlink_to(tmp_path / "loop.md")
+    (tmp_path / "gone.md").symlink_to(tmp_path / "nowhere.md")
+    (tmp_path / "closed.md").write_text("x")
+    (tmp_path / "closed.md").chmod(0)
+    assert "Ann built it." in texts(tmp_path).values()
+    spec = DataSettings(dataset="documents", corpus_file=tmp_path)
+    card = load_dataset(spec).card["documents"]
+    damaged = card["damaged"]
+    endings = (".txt", ".md", ".pdf", ".docx", ".pptx", ".csv", ".xlsx")
+    names = [f"bad{ending}" for ending in endings]
+    assert {*names, "pipe.txt", "loop.md", "gone.md"} <= damaged.keys()
+    assert all("\n" not in reason and str(tmp_path) not in reason for reason in damaged.values())
+    assert "left out as unreadable" in caplog.text
+
+
+def test_link_out_of_a_folder_of_documents_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key.md").write_text("The secret key.")
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "a.md").write_text("Ann built it.")
+    (folder / "file.md").symlink_to(secret / "key.md")
+    (folder / "within.md").symlink_to(folder / "a.md")
+    (folder / "folder").symlink_to(secret)
+    (folder / "relative.md").symlink_to("../secret/key.md")
+    assert set(texts(folder).values()) == {"Ann built it."}
+    assert "3 links lead out of the folder, left out: file.md, folder, relative.md" in caplog.text
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    assert "Ann built it." in texts(link).values()
+
+
+def test_word_file_with_a_span_of_millions_is_read_at_once(tmp_path: Path) -> None:
+    word(tmp_path / "plain.docx")
+    with ZipFile(tmp_path / "plain.docx") as old, ZipFile(tmp_path / "span.docx", "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            span = b'<w:tcPr><w:gridSpan w:val="20000000"/>'
+            new.writestr(name, content.replace(b"<w:tcPr>", span))
+    before = time.monotonic()
+    assert texts(tmp_path / "span.docx")["span: The Mill"] == "Ann built it. 1961 | Cy"
+    assert time.monotonic() - before < 20

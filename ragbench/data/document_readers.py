@@ -1,0 +1,177 @@
+"""Read the text of documents, by kind: text, Markdown, HTML, PDF, Word, PowerPoint, tables.
+
+A document is cut into sections where it has them: a heading, a page, a slide, a sheet. The readers
+are small and local: markitdown (0.1, measured 2026-11) needs 390 MB, keeps navigation bars, loses
+the pages of a PDF and runs past 40 s on a Word file that is a zip bomb.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from ragbench.data.tables import Rows, excel_sheets, text_rows
+from ragbench.data.text_files import read_text
+from ragbench.errors import DataError, needs_extra
+
+#: The title and the text of a part of a document.
+Section = tuple[str, str]
+#: Reads a file, given its title and the coding of its text, into sections.
+Reader = Callable[[Path, str, str], Iterable[Section]]
+
+#: Elements of HTML that are no text of the page.
+_NO_TEXT = ("script", "style", "noscript", "template", "svg", "nav", "head")
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_BLOCKS = (
+    "address", "article", "aside", "blockquote", "body", "br", "dd", "div", "dl", "dt",
+    "figcaption", "footer", "form", "header", "li", "main", "ol", "p", "pre", "section", "table",
+    "td", "th", "tr", "ul", *_HEADINGS,
+)  # fmt: skip
+
+
+def _text(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    yield title, read_text(path, encoding)
+
+
+def _markdown(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    from markdown_it import MarkdownIt
+
+    text = read_text(path, encoding)
+    lines = text.splitlines(keepends=True)
+    heading = title
+    start = 0
+    # What is inside a line is not needed, and a line of backticks takes quadratic time.
+    blocks = MarkdownIt().disable("inline")
+    for token, inline in pairwise(blocks.parse(text)):
+        if token.type == "heading_open" and token.map:
+            yield heading, "".join(lines[start : token.map[0]])
+            heading = f"{title}: {inline.content}"
+            start = token.map[1]
+    yield heading, "".join(lines[start:])
+
+
+def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    with needs_extra(str(path)):
+        from bs4 import BeautifulSoup
+        from bs4.element import NavigableString, Tag
+
+    try:
+        text = read_text(path)
+        page = BeautifulSoup(text, "html.parser")
+    except DataError:  # the page may say itself in which coding it is
+        page = BeautifulSoup(path.read_bytes(), "html.parser", from_encoding=encoding or None)
+    for element in page.find_all(_NO_TEXT):
+        element.decompose()
+    heading = title
+    lines: list[str] = []
+    block: Any = None
+    for node in page.descendants:
+        if isinstance(node, Tag) and node.name in _HEADINGS:
+            yield heading, "".join(lines)
+            heading = f"{title}: {node.get_text(' ', strip=True)}"
+            lines = []
+        elif type(node) is NavigableString:  # and no comment
+            around: Any = node.find_parent(_BLOCKS)
+            if around is not None and around.find_parent(_HEADINGS) is not None:
+                continue
+            if around is None or around.name not in _HEADINGS:
+                if around is not block:
+                    lines.append("\n")
+                    block = around
+                lines.append(str(node))
+    yield heading, "".join(lines)
+
+
+def _pdf(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    with needs_extra(str(path)):
+        import pypdf
+    with pypdf.PdfReader(path) as reader:
+        for number, page in enumerate(reader.pages, start=1):
+            yield f"{title}, page {number}", page.extract_text()
+
+
+def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    with needs_extra(str(path)):
+        import docx
+    with path.open("rb") as file:
+        blocks: Any = list(docx.Document(file).iter_inner_content())
+    heading = title
+    lines: list[str] = []
+    for block in blocks:
+        if hasattr(block, "rows"):
+            for row in block._tbl.tr_lst:  # `row.cells` repeats a cell as often as its span says
+                cells = ["\n".join(p.text for p in cell.p_lst) for cell in row.tc_lst]
+                lines.append(" | ".join(cells))
+        elif block.style is not None and block.style.name.startswith(("Heading", "Title")):
+            yield heading, "\n".join(lines)
+            heading = f"{title}: {block.text}"
+            lines = []
+        else:
+            lines.append(block.text)
+    yield heading, "\n".join(lines)
+
+
+def _slides(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    with needs_extra(str(path)):
+        import pptx
+    with path.open("rb") as file:
+        slides: Any = list(pptx.Presentation(file).slides)
+    for number, slide in enumerate(slides, start=1):
+        lines = list(_shape_lines(slide.shapes))
+        if slide.has_notes_slide:
+            lines.append(slide.notes_slide.notes_text_frame.text)
+        yield f"{title}, slide {number}", "\n".join(lines)
+
+
+def _shape_lines(shapes: Any) -> Iterator[str]:
+    for shape in shapes:
+        if hasattr(shape, "shapes"):  # a group
+            yield from _shape_lines(shape.shapes)
+        elif shape.has_text_frame:
+            yield shape.text_frame.text
+        elif getattr(shape, "has_table", False):
+            for row in shape.table.rows:
+                yield " | ".join(cell.text for cell in row.cells)
+
+
+def _table(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    separator = "," if path.suffix.lower() == ".csv" else "\t"
+    yield title, _rows_as_text(text_rows(path, encoding, separator))
+
+
+def _sheets(path: Path, title: str, encoding: str) -> Iterator[Section]:
+    for name, rows in excel_sheets(path):
+        yield f"{title}, {name}", _rows_as_text(rows)
+
+
+def _rows_as_text(rows: Rows) -> str:
+    """Return a sentence for each row: `name: value; name: value.`."""
+    lines = []
+    for _, record in rows:
+        cells = [f"{name}: {value}" for name, value in record.items() if value is not None]
+        lines.append("; ".join(cells) + ".\n")
+    return "".join(lines)
+
+
+#: Ending -> reader. Files of these endings are documents wherever they are.
+DOCUMENTS: dict[str, Reader] = {
+    ".txt": _text,
+    ".text": _text,
+    ".md": _markdown,
+    ".markdown": _markdown,
+    ".html": _html,
+    ".htm": _html,
+    ".xhtml": _html,
+    ".pdf": _pdf,
+    ".docx": _word,
+    ".pptx": _slides,
+}
+#: Within a folder of documents tables are documents too; named by themselves they hold records.
+READERS: dict[str, Reader] = {
+    **DOCUMENTS,
+    ".csv": _table,
+    ".tsv": _table,
+    ".tab": _table,
+    ".xlsx": _sheets,
+    ".xlsm": _sheets,
+}
