@@ -21,7 +21,7 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import Side
-from ragbench.lms.unmetered import keeps_limits, unmetered_reason
+from ragbench.lms.unmetered import unmetered_reason
 from ragbench.optimizers.arguments import Arguments, knobs_of, passed_to, shown
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.students import (
@@ -234,15 +234,13 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
         RunError: the LM is down.
     """
     devset = for_optimizer(examples)
+    if not devset:
+        return Scores((), 0)
     evaluate = dspy.Evaluate(devset=devset, metric=task.metric, display_progress=False)
-    copied = guarded(program)
     with _working_on(task), dspy.context(trace=None):
-        if keeps_limits() and ":" in getattr(program, "name", ""):
-            # An LM that passes ragbench is found here, before the others begin.
-            evaluate(copied, devset=devset[:1])
-            _check_metered()
-        rows = evaluate(copied).results
-        _check_metered()
+        rows = evaluate(guarded(program)).results
+        if reason := unmetered_reason():
+            raise ConfigError(reason)
     failed = sum(not prediction.keys() for _, prediction, _ in rows)
     return Scores(tuple(float(score) for *_, score in rows), failed)
 
@@ -264,11 +262,6 @@ def _working_on(task: Task) -> Iterator[None]:
                 f"the LM takes no more calls ({_one_line(error)}); when it does, give the same "
                 "command again: finished calls are kept"
             ) from (error if isinstance(error, LMError) else None)
-
-
-def _check_metered() -> None:
-    if reason := unmetered_reason():
-        raise ConfigError(reason)
 
 
 def _one_line(error: BaseException) -> str:

@@ -167,7 +167,7 @@ def test_a_compile_of_an_unnamed_object_is_new_and_of_a_named_one_the_same(
         "metric": lambda: length,
         "optimizer": lambda: dspy.LabeledFewShot(k=1),
     }
-    given |= {"trainset": ROWS[:1], "valset": ROWS[1:], "lm": model(server)}
+    given |= {"trainset": ROWS[:1], "valset": ROWS[1:], "lm": model(server), "max_calls": 100}
     folders = []
     for name in ("", "", "v1", "v1"):
         given[kind] = objects[kind]()

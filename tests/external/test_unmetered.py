@@ -180,6 +180,6 @@ def test_importing_and_running_leaves_python_and_dspy_unchanged(server: FakeServ
 
     rb.evaluate(Looking(), ROWS[:1], lm=own_lm(server))
     given = {"trainset": ROWS[:2], "valset": ROWS[2:4], "lm": own_lm(server)}
-    rb.compile(Looking(), optimizer=dspy.LabeledFewShot(k=1), **given)
+    rb.compile(Looking(), optimizer=dspy.LabeledFewShot(k=1), max_calls=100, **given)
     assert [vars(owner)[name] for owner, name in places] == before
     assert all(now == before for now in within)
