@@ -21,15 +21,13 @@ _log = get(__name__)
 class Registry(Generic[T]):
     """Names of one `kind`; `package` is imported at first use, so that its modules register.
 
-    `outside` is a function, as `package.module:function`, that gives the object of a name with a
-    colon in it, such as `mypackage.module:Class`; without it there are no such names. `also` is a
-    module of a higher layer that registers more.
+    `also` is a module of a higher layer that registers more.
     """
 
-    def __init__(self, kind: str, *, package: str, outside: str = "", also: str = "") -> None:
+    def __init__(self, kind: str, *, package: str, also: str = "") -> None:
         self.kind = kind
         self._package = package
-        self._outside = outside
+        self._find_outside: Callable[[str], T] | None = None
         self._also = also
         self._entries: dict[str, T] = {}
         self._unlisted: set[str] = set()
@@ -47,17 +45,20 @@ class Registry(Generic[T]):
 
         return add
 
+    def outside(self, find: Callable[[str], T]) -> Callable[[str], T]:
+        """Let `find` give the entry of a name with a colon, such as `package.module:Class`."""
+        self._find_outside = find
+        return find
+
     def get(self, name: str) -> T:
         """Return the object called `name`; a name with a colon locates external code.
 
         Raises:
             UnknownNameError: There is none. The message lists similar names.
         """
-        if ":" in name and self._outside:
-            module, _, function = self._outside.partition(":")
-            entry: T = getattr(import_module(module), function)(name)
-            return entry
         self._load()
+        if ":" in name and self._find_outside is not None:
+            return self._find_outside(name)
         if name not in self._entries:
             raise UnknownNameError(self.kind, name, self._entries)
         return self._entries[name]

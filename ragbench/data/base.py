@@ -170,9 +170,7 @@ class Source:
     titled_by_file: bool = False
 
 
-DATASETS: Registry[Source] = Registry(
-    "dataset", package="ragbench.data.loaders", outside="ragbench.data.own:source_of"
-)
+DATASETS: Registry[Source] = Registry("dataset", package="ragbench.data.loaders")
 
 
 def data_set(

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import dspy
 
 from ragbench.data.answers import answers_of
-from ragbench.data.base import Dataset, Source, Split, as_json, make_example
+from ragbench.data.base import DATASETS, Dataset, Source, Split, as_json, make_example
 from ragbench.data.mapping import map_fields
 from ragbench.data.passages import name_documents
 from ragbench.data.readers import Row
@@ -26,6 +26,7 @@ def keep_dataset(dataset: Dataset) -> str:
     return keep(dataset, f"{PREFIX}{dataset.name}", content=content)
 
 
+@DATASETS.outside
 def source_of(name: str) -> Source:
     """Returns the source of the data set that was handed over under `name`.
 

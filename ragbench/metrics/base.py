@@ -65,9 +65,7 @@ class Metric:
 
 
 #: Parts of a family whose F1 is listed, such as `sp_recall`, are known by name and not listed.
-METRICS: Registry[Metric] = Registry(
-    "metric", package="ragbench.metrics", outside="ragbench.metrics.base:own_metric"
-)
+METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
 
 #: Metrics with a cut-off, such as `recall@5`: the part before the @ -> a maker from the cut-off.
 CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
@@ -160,6 +158,7 @@ def read_score(reply: Any, scores: tuple[float, float] = (0.0, 1.0)) -> float:
     return float(score)
 
 
+@METRICS.outside
 def own_metric(spec: str) -> Metric:
     """The metric of the function that `spec` names, called as DSPy calls a metric.
 

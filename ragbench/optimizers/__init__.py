@@ -1,6 +1,6 @@
 """Optimizers: each over one of DSPy's; `base` has the contract they share."""
 
-from ragbench.optimizers import bootstrap, chain, ensemble, instructions, knn, mipro
+from ragbench.optimizers import bootstrap, chain, ensemble, external, instructions, knn, mipro
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure
 from ragbench.optimizers.scoring import OwnMetric, make_scorer
 from ragbench.optimizers.task import Budget, Candidate, Scores, SearchResult, Size, Task

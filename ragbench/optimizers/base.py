@@ -200,6 +200,11 @@ class Optimizers(Registry[type[Optimizer]]):
     What is registered, or named, may be a class of DSPy's `Teleprompter`.
     """
 
+    #: Makes a chain of its name; set by `chain`.
+    chain_of: Callable[[str], type[Optimizer]]
+    #: Makes an optimizer of a class or an object, and its name; set by `external`.
+    adapt: Callable[[Any, str], type[Optimizer]]
+
     def get(self, name: str) -> type[Optimizer]:
         """The optimizer called `name`.
 
@@ -207,13 +212,10 @@ class Optimizers(Registry[type[Optimizer]]):
             UnknownNameError: there is none; the message has the near names.
             ConfigError: what the name says is no optimizer.
         """
-        # By name: both stand on this module.
+        self._load()
         if ARROW in name:
-            chain: type[Optimizer] = import_module("ragbench.optimizers.chain").chain_of(name)
-            return chain
-        external = import_module("ragbench.optimizers.external")
-        optimizer: type[Optimizer] = external.optimizer_of(super().get(name), name)
-        return optimizer
+            return self.chain_of(name)
+        return self.adapt(super().get(name), name)
 
     def __iter__(self) -> Iterator[tuple[str, type[Optimizer]]]:
         for name in self.names():
@@ -223,7 +225,6 @@ class Optimizers(Registry[type[Optimizer]]):
 OPTIMIZERS = Optimizers(
     "optimizer",
     package="ragbench.optimizers",
-    outside="ragbench.optimizers.external:load_optimizer",
 )
 
 

@@ -143,3 +143,6 @@ class BetterTogether(Chain):
         strategy = str(knobs.get("strategy") or default)
         self.steps = chain_of(strategy).steps  # type: ignore[attr-defined, misc]
         super().__init__(preset, **knobs)
+
+
+OPTIMIZERS.chain_of = chain_of

@@ -30,7 +30,7 @@ from ragbench.optimizers.arguments import (
     settings_of,
     supplied_to,
 )
-from ragbench.optimizers.base import Optimizer, OptimizerKnobs
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.user_code import contained, digest_of_spec, load_object, message_of
@@ -187,6 +187,7 @@ def keep_optimizer(optimizer: Any, *, name: str = "") -> str:
     return keep(optimizer, f"{kind.__module__}:{kind.__name__}", name=name)
 
 
+@OPTIMIZERS.outside
 def load_optimizer(spec: str) -> Any:
     """What `spec` names: a class of optimizers, or the object that was handed over under it.
 
@@ -197,7 +198,7 @@ def load_optimizer(spec: str) -> Any:
 
 
 def optimizer_of(source: Any, name: str) -> type[Optimizer]:
-    """`made` as an optimizer of ragbench, which it may be.
+    """`source` as an optimizer of ragbench, which it may be.
 
     Raises:
         ConfigError: it is neither that nor one of DSPy's.
@@ -222,3 +223,6 @@ def _own(source: Any, name: str) -> type[Optimizer]:
         "Knobs": knobs_of(OptimizerKnobs, _functions_of(source)),
     }  # fmt: skip
     return cast(type[Optimizer], type(kind.__name__, (OwnOptimizer,), members))
+
+
+OPTIMIZERS.adapt = optimizer_of

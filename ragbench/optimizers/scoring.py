@@ -24,6 +24,7 @@ from ragbench.metrics import best, contains, exact_match, token_f1
 from ragbench.metrics.base import metric_function, range_of, read_score
 from ragbench.optimizers.students import run_of
 from ragbench.programs.core.program import NO_ANSWER
+from ragbench.tokens import first_tokens
 from ragbench.user_code import contained, digest_of_spec
 from ragbench.words import question_key
 
@@ -105,6 +106,8 @@ def full_metric(
             best_so = is_exact(example, result)
         if run is not None and note is not None and pred_name is None:
             note(run, score)
+        if not text and pred_trace and not _answers(pred_trace[0], result):
+            text = step_feedback(full, result, pred_trace[0], score)
         judged = Judgement(score=score, feedback=text or feedback(full, result))
         judged._best = best_so
         return judged
@@ -133,15 +136,58 @@ def feedback(example: dspy.Example, prediction: Any) -> str:
         ]
     else:
         lines = [f"Wrong: {answer!r} was answered, expected {gold!r}."]
-    retrieved = {passage.title for passage in getattr(prediction, "passages", None) or ()}
-    titles = dict.fromkeys(title for title, _ in getattr(example, "support", None) or ())
-    for title in titles:
-        if title not in retrieved:
-            lines.append(f"Missed hop: no search found the passage {title!r}.")
+    lines += _missed_hops(example, prediction)
     counts: Mapping[str, int] = getattr(prediction, "counts", None) or {}
     if unread := counts.get("parse_fallback", 0):
         lines.append(f"{unread} replies could not be read in the required form.")
     return " ".join(lines)
+
+
+#: A call of one predictor in a run: the predictor, its inputs and its outputs.
+Step = tuple[Any, Mapping[str, Any], Any]
+#: Tokens of a value that feedback on a step shows.
+_STEP_TOKENS = 40
+
+
+def step_feedback(example: dspy.Example, prediction: Any, step: Step, score: float) -> str:
+    """What one step, which did not give the final answer, contributed to the run.
+
+    Args:
+        example: The full example. Its sub-answers and supporting passages are the facts needed.
+        prediction: The result of the whole run.
+        step: The call of the predictor that the feedback is for.
+        score: Score of the final answer.
+    """
+    _, inputs, outputs = step
+    results = dict(outputs.items()) if hasattr(outputs, "items") else {"reply": outputs}
+    lines = [f"This step was given {_values(inputs)} and returned {_values(results)}."]
+    read = str(dict(inputs)).casefold()
+    returned = str(results).casefold()
+    for hop in list(example.get("decomposition") or ())[:-1]:
+        fact = str(hop.get("answer") or "")
+        if fact and fact.casefold() not in returned:
+            place = "its input states it" if fact.casefold() in read else "its input lacks it too"
+            lines.append(f"Missing fact: the result does not hold {fact!r}; {place}.")
+    lines += _missed_hops(example, prediction)
+    return " ".join([*lines, f"The final answer of the run scored {score:.2f}."])
+
+
+def _answers(step: Step, prediction: Any) -> bool:
+    """Whether `step` gave the final answer of the run."""
+    answer = answer_of(step[2])
+    return bool(answer) and answer == answer_of(prediction)
+
+
+def _values(fields: Mapping[str, Any]) -> str:
+    texts = (f"{name} {first_tokens(str(text), _STEP_TOKENS)!r}" for name, text in fields.items())
+    return ", ".join(texts) or "nothing"
+
+
+def _missed_hops(example: dspy.Example, prediction: Any) -> list[str]:
+    retrieved = {passage.title for passage in getattr(prediction, "passages", None) or ()}
+    titles = dict.fromkeys(title for title, _ in getattr(example, "support", None) or ())
+    missed = [title for title in titles if title not in retrieved]
+    return [f"Missed hop: no search found the passage {title!r}." for title in missed]
 
 
 class OwnMetric:

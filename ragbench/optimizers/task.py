@@ -49,7 +49,7 @@ class Budget:
         return self.teacher_runs + self.student_runs
 
     def plus(self, budget: "Budget") -> "Budget":
-        """This and `other`."""
+        """This and `budget`."""
         return Budget(
             self.teacher_runs + budget.teacher_runs,
             self.student_runs + budget.student_runs,
@@ -70,7 +70,7 @@ class Needs:
     package: str = ""
 
     def plus(self, needs: "Needs") -> "Needs":
-        """What this or `other` uses."""
+        """What this or `needs` uses."""
         return Needs(
             self.trainset or needs.trainset,
             self.prompt_lm or needs.prompt_lm,

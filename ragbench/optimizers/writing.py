@@ -18,6 +18,8 @@ from ragbench.lms.lm import RagbenchLM
 
 #: Tokens that a reply may have at the least.
 REPLY_TOKENS = 4096
+#: Outputs that describe the program. DSPy asks for them again before each proposal.
+_DESCRIPTIONS = frozenset({"program_description", "module_description"})
 
 
 class CutReplyError(AdapterParseError):
@@ -81,6 +83,8 @@ def writing(adapter: dspy.Adapter) -> dspy.Adapter:
                 return list(super().__call__(lm, lm_kwargs, signature, demos, inputs))
             single = dict(lm_kwargs)
             single.pop("n", None)
+            if _DESCRIPTIONS & signature.output_fields.keys():
+                single["rollout_id"] = 0  # the cache answers it for the next proposal
             number = int(lm_kwargs.get("n") or lm.kwargs.get("n") or 1)
             first_rollout = int(lm_kwargs.get("rollout_id") or lm.kwargs.get("rollout_id") or 0)
             read: list[dict[str, Any]] = []

@@ -5,6 +5,7 @@ A new one is a module or a folder of its own, and one import line here.
 
 from ragbench.programs.a_rag import ARAG
 from ragbench.programs.core import PROGRAMS, RAGProgram
+from ragbench.programs.external import ModuleProgram
 from ragbench.programs.gold import GoldRAG
 from ragbench.programs.graph_rag import GraphRAG
 from ragbench.programs.hippo_rag import HippoRAG

@@ -23,7 +23,7 @@ from ragbench.external import find, is_kept, keep, label_of, tag_of
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.passages import passage_of_text
-from ragbench.programs.core import ProgramKnobs, RAGProgram, Trace, bounded
+from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded
 from ragbench.programs.core.asked import asking, example_of
 from ragbench.programs.core.program import named
 from ragbench.retrievers import Passage, Retriever
@@ -342,6 +342,7 @@ def program_digest(spec: str) -> str:
     return tag_of(spec) if is_kept(spec) else digest_of_spec(spec, "--program")
 
 
+@PROGRAMS.outside
 def load_program(spec: str) -> type[RAGProgram]:
     """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`."""
     loaded = find(spec) if is_kept(spec) else load_object(spec, "--program")

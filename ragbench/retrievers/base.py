@@ -281,7 +281,6 @@ class Ranking(Retriever):
 RETRIEVERS: Registry[type[Retriever]] = Registry(
     "retriever",
     package="ragbench.retrievers",
-    outside="ragbench.retrievers.external:load_retriever",
     also="ragbench.programs.graph_search",
 )
 

@@ -120,6 +120,7 @@ class HTTPRetriever(Retriever):
         return passages_of(rows, self.corpus)[:k]
 
 
+@RETRIEVERS.outside
 def load_retriever(spec: str) -> type[Retriever]:
     """Returns the retriever class of `spec`: of an object of this process, or imported."""
     if spec.startswith(PREFIX):

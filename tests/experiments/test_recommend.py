@@ -27,7 +27,10 @@ ALIKE: dict[str, Chance] = {name: lambda comparison: 0.5 for name in TURNED}
 
 
 def make_runs(
-    folder: Path, n: int, chances: dict[str, Chance], tokens: dict[str, int] | None = None,
+    folder: Path,
+    n: int,
+    chances: dict[str, Chance],
+    tokens: dict[str, int] | None = None,
     hops: int | None = 2,
 ) -> list[Evaluation]:
     """Runs over `n` questions, a third of them comparisons; `tokens` of a program's one call."""

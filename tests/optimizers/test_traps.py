@@ -362,6 +362,52 @@ def test_feedback_names_what_went_wrong(answer: str, titles: list[str], words: s
     assert "2 replies could not be read" in feedback(VAL[0], unread)
 
 
+#: A question of two hops, of which the first is answered by `Town 10`.
+TWO_HOPS = dspy.Example(
+    question="Who is the mayor of the town on River 10?",
+    answers=["Ann 10"],
+    support=[("River 10", 0), ("Town 10", 0)],
+    decomposition=[{"question": "q1", "answer": "Town 10"}, {"question": "q2", "answer": "Ann 10"}],
+)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "words", "absent"),
+    [
+        (
+            {"context": "River 10 flows by Town 10."},
+            {"answer": "a river"},
+            "its input states it",
+            "",
+        ),
+        ({"question": "q"}, {"query": "mayor"}, "its input lacks it too", "Wrong form"),
+        ({"question": "q"}, {"query": "Town 10 mayor"}, "returned query 'Town 10 mayor'", "fact"),
+        ({"context": "x"}, {"answer": "It is Ann 10 of Town 10"}, "Wrong form", "This step"),
+    ],
+)
+def test_feedback_of_a_step_is_about_the_step_and_has_the_final_score_once(
+    inputs: dict[str, Any], outputs: dict[str, Any], words: str, absent: str
+) -> None:
+    result = said("It is Ann 10 of Town 10", passages=[Passage("River 10", "River 10", "...")])
+    step = (None, inputs, dspy.Prediction(**outputs))
+    metric = full_metric(make_scorer("f1"), [TWO_HOPS])
+    judged = metric(TWO_HOPS, result, [step], "step", [step])
+    assert words in judged.feedback
+    assert not absent or absent not in judged.feedback
+    assert judged.feedback.count("scored 0.44") == ("This step" in judged.feedback)
+    assert "no search found the passage 'Town 10'" in judged.feedback
+    assert judged.score == metric(TWO_HOPS, result).score
+
+
+def test_mipro_asks_for_one_description_of_the_program(tmp_path: Path) -> None:
+    writer = scripted(name="writer")
+    compiled("mipro", tmp_path, scripted(name="student"), prompt_lm=writer)
+    prompts = [asked.prompt for asked in writer.asked if "program_description" in asked.prompt]
+    described = [p for p in prompts if "`program_description` (str): Describe" in p]
+    assert described
+    assert len(described) == len(set(described))
+
+
 def test_a_better_instruction_is_found(tmp_path: Path) -> None:
     """The LM answers odd towns only when it is told to be careful."""
 

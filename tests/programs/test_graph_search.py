@@ -45,9 +45,7 @@ def test_a_search_finds_what_the_program_of_the_index_finds(name: str) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 @pytest.mark.parametrize("setting", ["pooled", "distractor"])
-def test_the_index_is_made_ahead_by_the_lm_of_its_role(
-    name: str, setting: Any
-) -> None:
+def test_the_index_is_made_ahead_by_the_lm_of_its_role(name: str, setting: Any) -> None:
     contexts = {TOWN: (0, 1, 3), "Who is Tam Quill?": (1, 2)}
     corpus = Corpus(shelf().corpus.passages, contexts=contexts)
     program = IRCoT(make_retriever(name, corpus, setting=setting), k=2)

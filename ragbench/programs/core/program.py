@@ -143,7 +143,7 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     @classmethod
     def resolve_knobs(cls, knobs: Mapping[str, Any]) -> ProgramKnobs:
-        """The knobs of this program: `given` over the variant's over the declared defaults."""
+        """The knobs of this program: `knobs` over the variant's over the declared defaults."""
         variant = str(knobs.get("variant") or next(iter(cls.variants)))
         if variant not in cls.variants:
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
@@ -287,9 +287,7 @@ class Programs(Registry[type[RAGProgram]]):
         return described
 
 
-PROGRAMS = Programs(
-    "program", package="ragbench.programs", outside="ragbench.programs.external:load_program"
-)
+PROGRAMS = Programs("program", package="ragbench.programs")
 
 
 def done_so_far(error: Exception) -> dspy.Prediction | None:
