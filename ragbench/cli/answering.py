@@ -220,6 +220,8 @@ def import_command(
 @option("--judge", "judge_lm", metavar="LM", group="Judge", help="LM that judges the answers.")
 @option("--judge-rule", type=click.Choice(["ragbench", "arag", "grounding"]), group="Judge",
         help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
+@option("--judge-repeats", group="Judge", type=click.IntRange(min=1), default=1,
+        help="Verdicts on each answer; its score is their mean.")  # fmt: skip
 @self_judge_option
 @option("--embedder", default="local", group="Judge", metavar="SPEC",
         help="Embedder for the answer similarity of the protocol graphrag-bench.")  # fmt: skip
@@ -254,7 +256,8 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
         published = {"arag": "arag", "linearrag": "arag"}.get(protocol, "ragbench")
         rule: Any = options["judge_rule"] or published
         allow = options["allow_self_judge"]
-        judge = JudgeRequest(asking, rule, allow, options["embedder"])
+        repeats = options["judge_repeats"]
+        judge = JudgeRequest(asking, rule, allow, options["embedder"], repeats)
     counted = partial(progress.count, "attributing")
     attributor = shared.make_asking(options, options["attribute_lm"], counted)
     request = ScoreRequest(options["metrics"], protocol, attributor=attributor, judge=judge)

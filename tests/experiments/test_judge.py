@@ -92,6 +92,40 @@ def test_what_the_provider_failed_or_a_limit_left_is_asked_next_time(folder: Fol
         judged(folder(), judge_of(price=None))
 
 
+def test_judge_repeats_score_by_the_mean_and_print_changed_verdicts(
+    folder: Folder, command: Any
+) -> None:
+    """One of three verdicts on q2 differs; q1 is judged alike each time."""
+    run = folder(answered("q1", "Norway"), answered("q2", "Chad"), replace(failure(), qid="q3"))
+    said = {"Norway": ["correct"] * 3, "Chad": ["correct", "incorrect", "incorrect"]}
+
+    def script(asked: Asked) -> Reply:
+        answer = "Norway" if "Norway" in asked.inputs["answer"] else "Chad"
+        return {"verdict": said[answer].pop(0)}
+
+    lm = judge_of(script)
+    scored = scored_by(run, lm, repeats=3)
+    found = scored.summary["judges"]["judge"]
+    assert (found["correct"], found["incorrect"], found["changed"]) == (1, 0, 1)
+    assert [r.scores["judge"] for r in scored.records[:2]] == [1.0, pytest.approx(1 / 3)]
+    assert scored.summary["scores"]["judge"]["mean"] == pytest.approx((1 + 1 / 3 + 0) / 3)
+    verdicts = [row["value"] for row in read_journal(RunFolder(run))]
+    assert sorted(verdicts) == ["correct"] * 4 + ["incorrect"] * 2
+    assert scored_by(run, lm, repeats=3).summary == scored.summary  # nothing is asked again
+    assert len(lm.asked) == 6
+    out = command("score", run)[1]
+    assert "judged 3 times: the verdict of 1 of 2 answers changed (50%)" in out
+
+
+def test_a_judge_without_a_readable_reply_leaves_no_metric(folder: Folder) -> None:
+    unread = judge_of(lambda asked: "no idea", schema=False)
+    no_passages = answered("q2", "Chad", passages=[], shown=[])
+    run = folder(answered("q1", "Norway"), no_passages, replace(failure(), qid="q3"))
+    for rule in ("ragbench", "grounding"):
+        scores = scored_by(run, unread, rule).summary["scores"]
+        assert not {"judge", "chain_fidelity_judged", "hallucination_rate_judged"} & scores.keys()
+
+
 def test_a_model_does_not_judge_itself_unless_told(folder: Folder) -> None:
     run, lm = folder(), judge_of(name="answerer")
     for ask in (judged, lambda run, lm: errors_of(run, asking=Asking(lm))):

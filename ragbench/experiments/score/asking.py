@@ -228,6 +228,16 @@ def _again(lm: RagbenchLM) -> RagbenchLM:
     return copied
 
 
+def uncached(lm: RagbenchLM, repeat: int) -> RagbenchLM:
+    """Return `lm` for asking the same again: with another seed, and without a cache of replies."""
+    settings: dict[str, Any] = {"cache": False}
+    if lm.kwargs.get("seed") is not None:
+        settings["seed"] = lm.kwargs["seed"] + repeat
+    copied = lm.copy(**settings)
+    assert isinstance(copied, RagbenchLM)
+    return copied
+
+
 def ask_directly(session: Session, todo: Sequence[str]) -> None:
     """Ask several of the units at `todo` at once, and keep each reply as it comes."""
     lock = threading.Lock()

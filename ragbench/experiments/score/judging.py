@@ -9,6 +9,7 @@ The prompt is ours: theirs has the same three criteria.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError
@@ -21,6 +22,7 @@ from ragbench.experiments.score.annotation import (
     shown,
     spending,
 )
+from ragbench.experiments.score.asking import uncached
 from ragbench.ledger import calling
 from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import UNDECIDED, Cause, best, exact_match, union
@@ -56,11 +58,17 @@ _LEVEL_OF_MODE = {
 
 
 class Judging(Annotation):
-    """Fills the metric of its rule, at the judge's own temperature."""
+    """Fills the metric of its rule, at the judge's own temperature.
+
+    Args:
+        rule: Rule of verdicts.
+        repeats: How often each answer is judged. Its score is the mean of the verdicts.
+    """
 
     signature = JudgeAnswer
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, repeats: int = 1) -> None:
+        self.repeats = repeats
         self.ours = rule == "ragbench"
         self.name = "judge" if self.ours else "judge_arag"
 
@@ -68,10 +76,16 @@ class Judging(Annotation):
         golds = record.answers
         answer = record.answer
         inputs = {"question": record.question, "gold_answers": golds, "answer": answer}
-        return [Unit(record.qid, (record.question if self.ours else None, golds, answer), inputs)]
+        parts: tuple[Any, ...] = (record.question if self.ours else None, golds, answer)
+        units = [Unit(record.qid, parts, inputs, 0)]
+        for repeat in range(1, self.repeats):
+            units.append(Unit(record.qid, (*parts, repeat), inputs, repeat))
+        return units
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:
         """The reply: a verdict, or by A-RAG's rule any text."""
+        if unit.data:
+            lm = uncached(lm, unit.data)
         if self.ours:
             return str(super().ask(unit, lm))
         gold = unit.inputs["gold_answers"][0]
@@ -81,17 +95,25 @@ class Judging(Annotation):
         return str(text or "").strip().lower()[:200]
 
     def scores(self, record: Record, values: Sequence[Any]) -> Scores:
-        return {self.name: {"correct": 1.0, "incorrect": 0.0}.get(str(values[0]))}
+        verdicts = _verdicts(values)
+        return {self.name: fmean(verdicts) if verdicts else None}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
-        """Counts, and how many answers that match a gold answer exactly it rejects."""
+        """Counts, how many answers that match a gold answer exactly it rejects, and its changes.
+
+        An answer with verdicts of both kinds is `changed`, and neither correct nor incorrect.
+        """
         counts = annotated.counts()
         verdicts: Counter[float | None] = Counter()
         exact: Counter[float | None] = Counter()
+        not_asked = 0
         for record in records:
             if record.failed:
                 continue
+            not_asked += all(reply is None for _, reply in annotated.units.get(record.qid, ()))
             verdict = self.scores(record, annotated.values(record.qid))[self.name]
+            if verdict not in (None, 0.0, 1.0):
+                verdict = 0.5
             verdicts[verdict] += 1
             golds = record.answers
             if not self.ours:
@@ -103,8 +125,10 @@ class Judging(Annotation):
             "failed": len(records) - verdicts.total(),
             "correct": verdicts[1.0],
             "incorrect": verdicts[0.0],
-            "unscored": verdicts[None] - counts["not_asked"],
-            "exact": exact[1.0] + exact[0.0],
+            "changed": verdicts[0.5],
+            "repeats": self.repeats,
+            "unscored": verdicts[None] - not_asked,
+            "exact": exact[1.0] + exact[0.5] + exact[0.0],
             "exact_rejected": exact[0.0],
         }
 
@@ -115,12 +139,25 @@ class Judging(Annotation):
             f"{name} by {summary['model']}: {summary['correct']} correct, "
             f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}"
         ]
+        if summary.get("repeats", 1) > 1:
+            judged = summary["correct"] + summary["incorrect"] + summary["changed"]
+            share = summary["changed"] / judged if judged else 0.0
+            lines.append(
+                f"  judged {summary['repeats']} times: the verdict of {summary['changed']} of "
+                f"{judged} answers changed ({share:.0%}); a score is the mean of the verdicts"
+            )
         if summary["exact_rejected"]:
             lines.append(
                 f"  it rejects {summary['exact_rejected']} of {summary['exact']} answers that "
                 "match a gold answer exactly: it cannot be trusted far"
             )
         return lines
+
+
+def _verdicts(values: Sequence[Any]) -> list[float]:
+    """Return the readable verdicts on an answer: 1 for correct, 0 for incorrect."""
+    known = {"correct": 1.0, "incorrect": 0.0}
+    return [known[str(value)] for value in values if str(value) in known]
 
 
 def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) -> None:

@@ -5,11 +5,11 @@ What the judges of a request would take is estimated before anything is asked.
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from ragbench.errors import RunError
+from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.estimates import ASKED_TWICE, Estimate, in_all, one_call
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.score import SUMMARY, AnnotationSummary, summaries_of
@@ -47,6 +47,7 @@ class JudgeRequest:
     rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
     allow_self: bool = False
     embedder: str = "local"  # for protocols that compare answers by similarity
+    repeats: int = 1  # verdicts on each answer
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,15 @@ def _asked(
         annotated = annotate(run, records, annotation, asking)
         notes[annotation.name] = annotation.summarize(records, annotated)
         void += [annotation.name] * annotated.is_void
-        records = [r if r.failed else annotation.fill(r, annotated.values(r.qid)) for r in records]
+        filled = []
+        for record in records:
+            if not record.failed:
+                record = annotation.fill(record, annotated.values(record.qid))
+            if annotated.is_void:  # not even what needs no model, such as an answer from nothing
+                names = annotation.scores(record, annotated.values(record.qid))
+                record = replace(record, scores={**record.scores, **dict.fromkeys(names)})
+            filled.append(record)
+        records = filled
     return records, tuple(void)
 
 
@@ -164,10 +173,12 @@ def _annotations(
     if judge is None:
         return
     protocol = request.published
+    if judge.repeats > 1 and judge.rule == "grounding":
+        raise ConfigError("--judge-repeats repeats verdicts on answers; leave out grounding")
     if protocol and protocol.judged_by == "statements":
         yield judge.asking, Statements(make_embedder(judge.embedder))
     elif judge.rule != "grounding":
-        yield judge.asking, Judging(judge.rule)
+        yield judge.asking, Judging(judge.rule, judge.repeats)
     else:
         yield judge.asking, Grounding()
 
