@@ -1,8 +1,8 @@
 """What a call costs, in US dollars; None where no price is known, which is not the same as 0.
 
-Prices come from LiteLLM's map (per model and kind of token), as it is installed, so that a run does
-not depend on the day; or from the person who runs ragbench: `in=0.15,out=0.60`, per million tokens.
-Tiers of service and prices of very long prompts are not told apart.
+Prices come from genai-prices, and for models that it does not know from LiteLLM's map, both as they
+are installed, so that a run needs no network; or from the user: `in=0.15,out=0.60`, per million
+tokens. Tiers of service and prices of very long prompts are not told apart.
 """
 
 import json
@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,8 @@ _IN, _OUT = "input_cost_per_token", "output_cost_per_token"
 _READ, _WRITTEN = "cache_read_input_token_cost", "cache_creation_input_token_cost"
 _THOUGHT = "output_cost_per_reasoning_token"
 _KINDS = (_IN, _OUT, _READ, _WRITTEN, _THOUGHT)
+_IN_GENAI = {_IN: "input_mtok", _OUT: "output_mtok", _READ: "cache_read_mtok",
+             _WRITTEN: "cache_write_mtok"}  # fmt: skip
 
 
 #: What a call of a batch costs, as a part of the price of direct calls.
@@ -94,7 +97,30 @@ class Pricing:
 
 @lru_cache(maxsize=256)
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
-    """Returns the rates of a model of `provider` in LiteLLM's map; empty if it has none."""
+    """Return US dollars per token of each kind for a model of `provider`; empty if unknown."""
+    name = _IN_MAP.get(provider, provider)
+    return _by_genai_prices(name, model) or _by_litellm(name, model)
+
+
+def _by_genai_prices(provider: str, model: str) -> dict[str, float]:
+    from genai_prices.data_snapshot import get_snapshot  # takes 0.1 s
+
+    noon = datetime.now(UTC).replace(hour=12)  # some prices depend on the hour
+    try:
+        _, info = get_snapshot().find_provider_model(model, None, provider, None)
+    except LookupError:
+        return {}
+    prices = info.get_prices(noon)
+    rates = {}
+    for kind, name in _IN_GENAI.items():
+        usd = getattr(prices, name, None)
+        usd = getattr(usd, "base", usd)  # of a price with tiers, that of usual prompts
+        if usd is not None:
+            rates[kind] = float(usd) / 1e6
+    return rates
+
+
+def _by_litellm(name: str, model: str) -> dict[str, float]:
     module_spec = find_spec("litellm")
     if module_spec is None or module_spec.origin is None:
         return {}
@@ -102,7 +128,6 @@ def map_entry(provider: str, model: str) -> Mapping[str, float]:
     if not path.is_file():
         return {}
     price_map = json.loads(path.read_bytes())
-    name = _IN_MAP.get(provider, provider)
     entry = price_map.get(f"{name}/{model}") or price_map.get(model) or {}
     if entry.get("litellm_provider") != name and f"{name}/{model}" not in price_map:
         return {}

@@ -82,6 +82,26 @@ def test_reasoning_models_are_sent_no_temperature_and_room_for_reasoning() -> No
             assert make_lm(spec, reply_tokens=given).kwargs["max_completion_tokens"] == most
 
 
+PRICED = [
+    ("openai", "gpt-4o-mini", 0.15, 0.60), ("openai", "gpt-4.1-mini", 0.40, 1.60),
+    ("openai", "gpt-4o", 2.5, 10.0), ("openai", "gpt-3.5-turbo", 0.5, 1.5),
+    ("anthropic", "claude-3-5-sonnet-20241022", 3.0, 15.0),
+    ("anthropic", "claude-3-5-haiku-20241022", 0.8, 4.0),
+    ("anthropic", "claude-3-haiku-20240307", 0.25, 1.25),
+    ("groq", "llama-3.1-70b-versatile", 0.59, 0.79), ("groq", "llama3-70b-8192", 0.59, 0.79),
+    ("gemini", "gemini-1.5-flash", 0.075, 0.30),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("provider", "model", "sent", "got"), PRICED)
+def test_map_entry_if_a_paper_used_the_model_has_its_price(
+    provider: str, model: str, sent: float, got: float
+) -> None:
+    pricing = make_lm(f"{provider}/{model}").pricing
+    assert pricing.cost(10**6, 0) == pytest.approx(sent)
+    assert pricing.cost(0, 10**6) == pytest.approx(got)
+
+
 def test_prices_are_known_unknown_given_or_nothing() -> None:
     known = Pricing(map_entry("openai", "gpt-4.1-mini"))
     assert known.cost(1_000_000, 500_000) == pytest.approx(0.40 + 0.5 * 1.60)

@@ -68,7 +68,7 @@ class OpenAIEmbedder(Embedder):
                 "server, or take embedder=local"
             )
         self.model, self._api_base = model, checked_address(api_base, "api_base")
-        #: US dollars per token by LiteLLM's price map.
+        #: US dollars per token, as installed price lists state it.
         self._price = None
         if not api_base:
             self._price = map_entry("openai", model).get("input_cost_per_token")
