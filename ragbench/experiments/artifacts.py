@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import dspy
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
 import ragbench
 from ragbench.errors import DataError, RunError
@@ -74,6 +74,27 @@ class DataCard(Part):
     validation: Questions
 
 
+class _Interval(Part):
+    low: FiniteFloat
+    high: FiniteFloat
+
+
+class _Side(Part):
+    mean: FiniteFloat | None = None
+    interval: _Interval | None = None
+
+
+class _Scores(Part):
+    """The parts of `Sidecar.scores` that reports read."""
+
+    metric: str = ""
+    n: int = 0
+    zero_shot: _Side = _Side()
+    compiled: _Side = _Side()
+    difference: FiniteFloat | None = None
+    interval: _Interval | None = None
+
+
 class Sidecar(Part):
     """What `sidecar.json` holds."""
 
@@ -105,6 +126,13 @@ class Sidecar(Part):
     #: Number of the candidate that this is; see `candidates.jsonl`.
     candidate: int | None = None
     notes: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("scores")
+    @classmethod
+    def _readable(cls, scores: dict[str, Any]) -> dict[str, Any]:
+        """Refuse scores that a report could not show, such as an interval that is a text."""
+        _Scores.model_validate(scores)
+        return scores
 
 
 def fields_of(program: RAGProgram) -> dict[str, str]:

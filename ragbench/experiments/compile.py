@@ -182,5 +182,7 @@ def _measure_first(
         on_message(f"measured on {LEAST} validation questions:")
         for line in estimate_compile(plan, cost).lines():
             on_message(line)
+    if len(plan.val) <= LEAST:
+        return optimizers.Scores(tuple(scores), failed)
     remaining = optimizers.measure(program, plan.val[LEAST:], task)
     return optimizers.Scores((*scores, *remaining.scores), failed + remaining.failed)

@@ -168,19 +168,45 @@ def test_no_command_follows_what_a_compiled_folder_says(
         assert stranger.was_touched == [], args
 
 
-def test_data_and_lm_of_a_compile_are_asked_for_with_the_whole_command(
+def test_command_of_a_compiled_folder_is_printed_without_its_addresses_and_paths(
     command: Command, own: list[str], server: FakeServer
 ) -> None:
     compiled(command, own)
     asked = len(server.hits)
     code, _, err = command("eval", "--compiled", "c", "--limit", 1)
-    whole = f"ragbench eval --compiled c --limit 1 --dataset jsonl --data-file {own[1]}"
+    whole = "ragbench eval --compiled c --limit 1 --dataset jsonl --data-file ... --lm ..."
     assert code == 2
-    assert f"{whole} --lm openai/m@{server.url}" in err
+    assert whole in err
+    assert server.url not in err
+    assert str(own[1]) not in err
     assert len(server.hits) == asked
     for named in (own[:2], own[2:4]):  # one alone is not enough
         assert command("eval", "--compiled", "c", "--limit", 1, *named)[0] == 2
-    assert command(*err.partition("as here: ragbench ")[2].split())[0] == 0
+    sidecar = json.loads(Path("c/sidecar.json").read_text())
+    sidecar["given"] |= {"lm": "openai/m", "api_base": "http://evil/v1", "corpus_file": "/etc/x"}
+    sidecar["given"] |= {"hub_repo": "evil/data", "dataset": "evil.py:Data"}
+    Path("c/sidecar.json").write_text(json.dumps(sidecar))
+    code, _, err = command("eval", "--compiled", "c", "--limit", 1)
+    assert code == 2
+    assert "--lm openai/m --api-base ..." in err
+    assert "evil" not in err
+    assert "/etc" not in err
+    assert command("eval", "--compiled", "c", "--limit", 1, *own)[0] == 0
+
+
+def test_scores_of_a_compiled_folder_that_are_no_numbers_are_one_line(
+    command: Command, own: list[str]
+) -> None:
+    compiled(command, own)
+    path = Path("c/sidecar.json")
+    sidecar = json.loads(path.read_text())
+    for interval in ("text", [0, 1], {"low": "a", "high": 1}, {"low": 0}):
+        sidecar["scores"]["compiled"]["interval"] = interval
+        path.write_text(json.dumps(sidecar))
+        for words in (["list", "compiled", "."], ["verify", "c"]):
+            _, out, err = command(*words)
+            assert "Traceback" not in err
+            assert "scores" in out + err
 
 
 def test_files_of_a_compiled_folder_are_in_it(

@@ -5,11 +5,13 @@ Data, LM, retriever and adapter are the person's to name. The folder's are never
 made the folder would decide which code runs, where questions go and which server gets the key.
 """
 
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_origin
 
+from ragbench.data import DATASETS
 from ragbench.errors import ConfigError, RunError
 from ragbench.experiments.artifacts import Sidecar, read_sidecar
 from ragbench.experiments.config import CHOSEN, SOURCES, RunConfig, differing
@@ -53,6 +55,8 @@ def check_sources_named(
 
     `spoken` are the fields that the person gave, `words` the command as far as it was typed.
 
+    The folder may come from a stranger, so addresses and paths in it are printed as `...`.
+
     Raises:
         ConfigError: they did not; the message has the whole command.
     """
@@ -84,9 +88,21 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         options = []
         for key, inner in value.items():
-            options += [flag, shlex.quote(f"{key}={inner}")]
+            options += [flag, shlex.quote(f"{key}={inner}" if name == "set" else f"{key}=...")]
         return options
-    return [flag, shlex.quote(str(value))]
+    return [flag, shlex.quote(str(value)) if _is_harmless(name, value) else "..."]
+
+
+def _is_harmless(name: str, value: Any) -> bool:
+    """Return True if a value that a folder gives names no address, no path and no code."""
+    if isinstance(value, int | float):
+        return True
+    if name == "lm":
+        return not re.search(r"@|://|^\.|^/|\.gguf$|^local:", str(value))
+    field = RunConfig.model_fields[name]
+    if get_origin(field.annotation) is Literal or str(value) == field.default:
+        return True
+    return name == "dataset" and str(value) in DATASETS.names()
 
 
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:

@@ -84,7 +84,12 @@ class _Rows:
         for value, scores, digest in self.reader.rows(_ONE_RECORD, row):
             record = self._parse(row, value)
             if scores is not None and digest == digest_of(record.qid, scores):
-                record = _with_scores(record, json.loads(scores))
+                try:
+                    record = _with_scores(record, json.loads(scores))
+                except (ValueError, TypeError, AttributeError):
+                    raise RunError(
+                        f"{self.reader.path}: row {row} has no readable scores"
+                    ) from None
             if len(self._parsed) < _PARSED:
                 self._parsed[row] = record
             return record
@@ -103,9 +108,10 @@ class _Rows:
 def _with_scores(record: Record, row: Mapping[str, Any]) -> Record:
     """`record` with what models said of it when the run was scored."""
     scores = dict(record.scores)
-    for name in row["judged"]:
-        if name in row["scores"]:
-            scores[name] = row["scores"][name]
+    stored = row.get("scores", {})
+    for name in row.get("judged", ()):
+        if name in stored:
+            scores[name] = stored[name]
     attributed: dict[str, Any] = {}
     for name in ("attribution", "attributed_triples"):
         if row.get(name) is not None:
