@@ -1,9 +1,12 @@
 """Locate ragbench's cache, make file names durable, and check files before reading."""
 
 import errno
+import fcntl
 import os
 import stat
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryFile
 
 
 def cache_root() -> Path:
@@ -72,3 +75,16 @@ def _check(status: os.stat_result, most: int | None) -> None:
         raise OSError(errno.EINVAL, "it is no regular file")
     if most is not None and status.st_size > most:
         raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most:,}")
+
+
+def check_locks(folder: Path) -> None:
+    """Raise OSError if no file in `folder` can be locked.
+
+    SQLite takes such a file system for one with a busy database, and waits a minute at each try.
+    """
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(TemporaryFile(dir=folder))
+        except OSError:  # it cannot be written, which the next write reports
+            return
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

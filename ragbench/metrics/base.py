@@ -64,7 +64,7 @@ class Metric:
         object.__setattr__(self, "score", blamed)
 
 
-#: Parts of a family whose F1 is listed, such as `sp_recall`, are known by name and not listed.
+#: Precision and recall of a family, such as `sp_recall`, are found by name and not listed.
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
 
 #: Metrics with a cut-off, such as `recall@5`: the part before the @ -> a maker from the cut-off.

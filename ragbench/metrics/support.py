@@ -255,12 +255,12 @@ def _part(field: str, score: Callable[[Record], SetScore | None], record: Record
 def _register(
     family: str, score: Callable[[Record], SetScore | None], subject: str, source: str
 ) -> None:
-    """Register the F1 of `family`; its exact match, precision and recall are not listed."""
+    """Register the scores of `family`; its precision and recall are not listed."""
     for field in SetScore._fields:
         words = {"em": "exact match", "f1": "F1"}.get(field, field)
         value = partial(_part, field, score)
         metric = Metric(f"{family}_{field}", value, f"{words} of {subject}", source)
-        METRICS.register(metric.name, listed=field == "f1")(metric)
+        METRICS.register(metric.name, listed=field in ("em", "f1"))(metric)
 
 
 _OFFICIAL = "hotpot_evaluate_v1.py; for 2WikiMultiHopQA 2wikimultihop_evaluate_v1.1.py"

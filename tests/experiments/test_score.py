@@ -301,3 +301,11 @@ def test_unusable_reply_is_counted_and_never_rewarded(long_run: Path, bad: Reply
     assert found["judges"]["statements"]["unscored"] == 2
     assert not any("correctness" in name for name in found["protocol"]["scores"])
     assert "answer_correctness" not in found["scores"]
+
+
+def test_metric_without_a_scored_question_is_named(tmp_path: Path, command: Any) -> None:
+    folder = make_run(tmp_path / "run", four())
+    code, out, err = command("score", folder, "--metric", "sp_em", "--metric", "f1")
+    assert code == 0, err
+    assert "sp_em: no question has a score" in out
+    assert "f1: no question" not in out

@@ -1,10 +1,12 @@
 """The gate to stored files: what a stranger or a kill left in a folder is refused or mended."""
 
+import errno
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +17,15 @@ import pytest
 from ragbench.cli.printing import show
 from ragbench.errors import RunError
 from ragbench.experiments.report.run_list import run_list_report
-from ragbench.experiments.store import DATABASE, RunFolder, Store, read_object, read_records, reader
+from ragbench.experiments.store import (
+    DATABASE,
+    RunFolder,
+    Store,
+    locked,
+    read_object,
+    read_records,
+    reader,
+)
 from ragbench.logs import get, log_to
 from ragbench.record import CUT_OFF, Failure
 from tests.experiments.scored_runs import answered, four, make_run
@@ -150,6 +160,20 @@ def test_a_kept_text_that_grows_without_an_end_is_left_out(
     database.close()
     assert RunFolder(run).texts([name]) == {}
     assert "a text of a call is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.ENOSYS])
+def test_locked_on_a_file_system_without_locks_is_one_line_at_once(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.lockf", refuse)
+    begun = time.monotonic()
+    with pytest.raises(RunError, match=r"cannot lock files in .*--out"), locked(tmp_path / "run"):
+        raise AssertionError("it was locked")
+    assert time.monotonic() - begun < 5
 
 
 def test_scores_go_to_answers_never_to_what_a_limit_cut_off(tmp_path: Path) -> None:

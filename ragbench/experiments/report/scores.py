@@ -70,6 +70,8 @@ def notes(run: Scored) -> list[str]:
         if kinds:
             counts = ", ".join(f"{kind} {n}" for kind, n in kinds.items())
             lines.append(f"{words}: {counts} of {summary['n']}")
+    for name in summary.get("missing", ()):
+        lines.append(f"{name}: no question has a score (`ragbench show metric {name}`)")
     for name, judge in summary["judges"].items():
         lines += describe(name, judge)
     if "protocol" in summary:

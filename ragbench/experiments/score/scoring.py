@@ -114,6 +114,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
         columns = score_columns(records, list(dict.fromkeys(metric_names)))
         clusters = clusters_of(stored)
         summary = summarize(records, columns, clusters)
+        summary["missing"] = [name for name in request.metrics if name not in summary["scores"]]
         if protocol:
             summary["protocol"] = apply(protocol, card, records, notes, clusters)
         summary["judges"] = notes

@@ -15,7 +15,7 @@ from ragbench.errors import RunError
 from ragbench.experiments.config import differing
 from ragbench.logs import LOG, log_to
 from ragbench.outputs import write_whole
-from ragbench.paths import make_folder, read_file
+from ragbench.paths import check_locks, make_folder, read_file
 
 T = TypeVar("T")
 
@@ -80,6 +80,13 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError as error:
             raise RunError(f"cannot use the run folder {folder}: {error.strerror}") from None
         stack.callback(os.close, handle)
+        try:
+            check_locks(folder)
+        except OSError as error:
+            raise RunError(
+                f"cannot lock files in {folder}: {error.strerror}. Give --out on a file system "
+                "with locks, such as a local disk"
+            ) from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
