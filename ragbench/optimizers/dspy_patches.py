@@ -1,7 +1,7 @@
 """What DSPy's optimizers do that no setting changes, and the parts of it that are not public.
 
-Inside `logged_to` they write to a file instead of the terminal, and ask no slow question twice;
-inside `lenient_proposals` an instruction that cannot be proposed is left out.
+Inside `logged_to` they write to a file instead of the terminal, and ask no slow question twice.
+Both hold for the process while a compile searches, and end with the block.
 """
 
 import contextlib
@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from dspy import AdapterParseError, LMError
 
 from ragbench.dspy_private import private
 from ragbench.redact import redact
@@ -63,25 +61,6 @@ def _without_resubmission() -> Iterator[None]:
             module = private(path, "compile")
             executor = functools.partial(without_timeout, module.ParallelExecutor)
             replaced.enter_context(_replaced(module, "ParallelExecutor", executor))
-        yield
-
-
-@contextlib.contextmanager
-def lenient_proposals() -> Iterator[None]:
-    """Inside the block, MIPRO keeps the present instruction where none can be proposed.
-
-    DSPy's ends with the first proposal that fails, however late. The writer counts it.
-    """
-
-    class Proposer(private("dspy.propose.GroundedProposer", "mipro")):  # type: ignore[misc]
-        def propose_instruction_for_predictor(self, **arguments: Any) -> str:
-            try:
-                return str(super().propose_instruction_for_predictor(**arguments))
-            except (AdapterParseError, LMError):
-                return str(arguments["predictor"].signature.instructions)
-
-    module = private("dspy.teleprompt.mipro_optimizer_v2", "mipro")
-    with _replaced(module, "GroundedProposer", Proposer):
         yield
 
 

@@ -13,7 +13,6 @@ from ragbench.errors import ConfigError
 from ragbench.optimizers.arguments import passed_to
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer
 from ragbench.optimizers.bootstrap import SHOT_NAMES, DemoKnobs, bootstrap_runs, teaching
-from ragbench.optimizers.dspy_patches import lenient_proposals
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -134,15 +133,14 @@ class MIPRO(Optimizer):
             **passed_to(dspy.MIPROv2.__init__, knobs),
         )
         search.num_instruct_candidates = knobs.instructions
-        with lenient_proposals():
-            best = search.compile(
-                student,
-                trainset=task.trainset,
-                valset=valset,
-                num_trials=self.trials(len(student.predictors())),
-                minibatch=self.uses_minibatch(len(valset)),
-                minibatch_size=min(knobs.minibatch_size, len(valset)),
-                minibatch_full_eval_steps=knobs.minibatch_full_eval_steps,
-                **passed_to(dspy.MIPROv2.compile, knobs),
-            )
+        best = search.compile(
+            student,
+            trainset=task.trainset,
+            valset=valset,
+            num_trials=self.trials(len(student.predictors())),
+            minibatch=self.uses_minibatch(len(valset)),
+            minibatch_size=min(knobs.minibatch_size, len(valset)),
+            minibatch_full_eval_steps=knobs.minibatch_full_eval_steps,
+            **passed_to(dspy.MIPROv2.compile, knobs),
+        )
         return SearchResult(best)

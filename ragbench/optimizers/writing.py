@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import dspy
-from dspy import AdapterParseError, ContextWindowExceededError
+from dspy import AdapterParseError, ContextWindowExceededError, LMError
 
 from ragbench.context import current, use
 from ragbench.lms.lm import RagbenchLM
@@ -58,6 +58,11 @@ class WriterLM(RagbenchLM):
         raise CutReplyError(2 * reply_tokens)
 
 
+def _is_refused(error: LMError) -> bool:
+    """Whether a limit or a dead server refused the call, so that no later one is answered."""
+    return getattr(error, "code", None) == "refused"
+
+
 def make_writer(lm: dspy.LM) -> dspy.LM:
     """A copy of `lm` as the writer of a compile; an LM that is not metered is left as it is."""
     if not isinstance(lm, RagbenchLM):
@@ -93,9 +98,17 @@ def writing(adapter: dspy.Adapter) -> dspy.Adapter:
                     single["rollout_id"] = first_rollout + place
                 try:
                     read += super().__call__(lm, single, signature, demos, inputs)
-                except AdapterParseError as error:
+                except (AdapterParseError, LMError) as error:
+                    present = None
+                    if signature.output_fields.keys() == {"proposed_instruction"}:
+                        present = inputs.get("basic_instruction")
+                    if isinstance(error, LMError) and (present is None or _is_refused(error)):
+                        raise
                     lm.left_out.append(" ".join(str(error).split())[:160])
-                    if place + 1 == number and not read:
+                    if present is not None:
+                        # MIPRO keeps the present instruction: DSPy's ends with the first failure.
+                        read.append({"proposed_instruction": present})
+                    elif place + 1 == number and not read:
                         raise
             return read
 
