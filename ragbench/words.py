@@ -14,6 +14,10 @@ import regex
 _INVISIBLE = regex.compile(r"\u00ad\s*|[\p{Cf}\p{Default_Ignorable_Code_Point}]+")
 #: Letters with their combining marks (Hindi and Thai vowels), digits and underscores.
 _WORD = regex.compile(r"\w+")
+#: Characters of scripts that write no spaces between words, each with its combining marks.
+_UNSPACED = regex.compile(
+    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*"
+)
 #: What may end a question without making it another one.
 _ENDS = " .?!…;:,،؟。、।॥"
 
@@ -35,6 +39,17 @@ def fold(text: str) -> str:
 def words(text: str) -> list[str]:
     """Split `text` into folded words, in order, with repeats."""
     return _WORD.findall(fold(text))
+
+
+def is_unspaced(text: str) -> bool:
+    """Return whether most letters of `text` are of scripts that write no spaces between words."""
+    letters = _WORD.findall(text)
+    return 2 * len(_UNSPACED.findall(text)) > sum(map(len, letters))
+
+
+def with_spaces(text: str) -> str:
+    """Return `text` with each character of a script without spaces as a word."""
+    return _UNSPACED.sub(r" \g<0> ", text)
 
 
 def question_key(question: str) -> str:

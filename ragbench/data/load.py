@@ -19,6 +19,7 @@ from ragbench.data.passages import (
     cut_chunks,
     documents_card,
     name_documents,
+    read_corpus,
 )
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import FRACTIONS, parse_fractions, split_examples
@@ -26,7 +27,7 @@ from ragbench.data.twins import renamed, without_gold
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.settings import DataSettings
-from ragbench.words import words
+from ragbench.words import is_unspaced, words
 
 
 def default_view(dataset: str) -> View:
@@ -179,19 +180,19 @@ def detect_layout(path: Path) -> str | None:
         return None
     if record is None or not isinstance(record.data, dict):
         return None
-    if form_of(record.data, QUESTIONS) is not None:
+    best: tuple[int, str | None] = (0, None)  # by the most fields that the record has
+    for name, source in DATASETS:
+        for fields in source.layouts:
+            names_question = "question" in record.data or len(fields) > 1
+            if len(fields) > best[0] and fields <= record.data.keys() and names_question:
+                best = (len(fields), name)
+    form = form_of(record.data, QUESTIONS)
+    if form is not None and len(form.has) >= best[0]:
         return "jsonl"
-    if "question" not in record.data:
-        return None
     evidence = record.data.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
         return "2wikimultihopqa"
-    best: tuple[int, str | None] = (0, None)  # by the most fields that the record has
-    for name, source in DATASETS:
-        for fields in source.layouts:
-            if len(fields) > best[0] and fields <= record.data.keys():
-                best = (len(fields), name)
     return best[1]
 
 
@@ -211,12 +212,23 @@ def assemble(
     corpus: Sequence[Passage] | None = None,
     pool: Iterable[Passage] = (),
 ) -> Dataset:
-    """Returns the data set of `items`, whose gold pids name paragraphs.
+    """Make the data set of `items`, whose gold pids name paragraphs.
 
-    `corpus` is given where the passages come from a file of their own; else they are those of
-    `pool` and of the items, each content once. ConfigError for a setting and a view that do not go
-    together, DataError where there are no questions or two with one id.
+    Args:
+        spec: Data settings.
+        items: Questions with their passages.
+        corpus: Passages of a file. If None, those of the spec's corpus file, if it has one.
+        pool: Passages that are searched besides those of the items, each content once.
+
+    Returns:
+        The data set, split and in the view of the spec.
+
+    Raises:
+        ConfigError: A setting and a view do not go together.
+        DataError: There are no questions, or two with one id.
     """
+    if corpus is None and spec.corpus_file is not None:
+        corpus = read_corpus(spec)
     gathered = Pool(pool)
     examples = list[dspy.Example]()
     rows = dict[str, Row]()
@@ -286,6 +298,12 @@ def assemble(
         "questions_with_gold": sum(bool(example.gold_pids) for example in used),
         **documents_card(corpus),
     }
+    unspaced = sum(is_unspaced(example.answers[0]) for example in used if example.answers)
+    if 2 * unspaced > len(used):
+        card["scores"] = (
+            f"{unspaced} of {len(used)} gold answers are in scripts without spaces, in which `f1` "
+            "takes an answer as one word: read `f1_chars`"
+        )
     return Dataset(spec.dataset, splits, searched, setting, card, examples)
 
 

@@ -10,12 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+import regex
+
 from ragbench.metrics.base import add_amount, add_metric, once
 from ragbench.metrics.text import normalise_answer
 from ragbench.record import Record
+from ragbench.words import with_spaces
 
 #: Answers that HotpotQA gives no partial credit for.
 CLOSED = frozenset({"yes", "no", "noanswer"})
+#: Punctuation of any script.
+_MARKS = regex.compile(r"\p{P}+")
 
 Compare = Callable[[str, str], float]
 
@@ -127,6 +132,12 @@ def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
     return once(score)
 
 
+def char_f1(pred: str, gold: str) -> float:
+    """Return F1 of two answers, with each character of a script without spaces as a token."""
+    a, b = (with_spaces(_MARKS.sub(" ", normalise_answer(text))) for text in (pred, gold))
+    return _words_overlap(a, b).f1
+
+
 _HOTPOT_F1 = best_of_answer(token_f1)
 _MUSIQUE_F1 = best_of_answer(musique_token_f1)
 
@@ -153,6 +164,12 @@ add_metric(
     best_of_answer(squad_token_f1),
     "token F1, SQuAD: no rule for yes and no",
     source="SQuAD v1.1, evaluate-v1.1.py",
+)
+add_metric(
+    "f1_chars",
+    best_of_answer(char_f1),
+    "token F1 with each Chinese, Japanese, Thai, Lao, Khmer or Burmese character as a token",
+    source="MLQA (arXiv:1910.07475), its mixed segmentation",
 )
 add_metric(
     "contain",

@@ -233,3 +233,10 @@ def test_questions_alone_are_for_programs_that_do_not_search(tmp_path, monkeypat
     assert "mine has no passages, which vanilla would search; give --corpus-file" in str(
         done.exception
     )
+
+
+@pytest.mark.parametrize(("answer", "is_noted"), [("北京市", True), ("Beijing", False)])
+def test_card_notes_answers_in_scripts_without_spaces(answer, is_noted, write):
+    rows = [{"question": f"哪里 {n}?", "answer": answer} for n in range(3)]
+    data = load_dataset(DataSettings(dataset="jsonl", data_file=write(rows)))
+    assert ("f1_chars" in data.card.get("scores", "")) is is_noted

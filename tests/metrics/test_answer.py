@@ -23,7 +23,7 @@ TRIPLES = {"evidences": [["Ann Lee", "place of birth", "Oslo"]]}
 
 
 def test_there_are_few_names_and_near_ones_are_given_for_an_unknown_one() -> None:
-    assert len(metric_names()) <= 46  # with five that take a cut-off
+    assert len(metric_names()) <= 47  # with five that take a cut-off
     assert "sp_f1" in metric_names()
     assert "sp_recall" not in metric_names()  # parts of a family are known on request
     assert get_metric("sp_recall").description.startswith("recall")
@@ -56,6 +56,12 @@ def test_every_listed_metric_scores_any_record_and_a_failed_one_the_worst() -> N
 @pytest.mark.parametrize(
     ("name", "pred", "golds", "expected"),
     [
+        ("f1_chars", "北京市", ["北京"], 0.8),
+        ("f1", "北京市", ["北京"], 0.0),
+        ("f1_chars", "「東京 タワー」。", ["東京タワー"], 1.0),
+        ("f1_chars", "สวัสดี", ["สวัสดี"], 1.0),
+        ("f1_chars", "Ann Bo", ["Ann Lee"], 0.5),
+        ("f1_chars", "iPhone 手机", ["iphone"], 0.5),
         ("squad_f1", "no way", ["no"], 2 / 3),  # where HotpotQA's is 0
         ("squad_f1", "The", ["..."], 0.0),
         ("contain", "It is the Oslo fjord.", ["Oslo"], 1.0),

@@ -126,6 +126,57 @@ def test_a_plug_in_registers_what_it_has_or_is_left_out_in_one_line(
     assert "Traceback" not in done.stderr
 
 
+DATA_PLUG_IN = """
+from ragbench.data.base import data_set, make_example
+from ragbench.data.load import Item, assemble, rows_of
+from ragbench.data.mapping import Record, validate
+from ragbench.experiments.score.protocols import add_protocol
+
+add_protocol("riddling", description="Riddles.", source="none", measures=["em"])
+
+class Riddle(Record):
+    riddle: str
+    solution: str
+    page: str
+
+@data_set("riddles", "riddle solution", keeps_ids=True)
+def load(spec):
+    '''Riddles.'''
+    items = []
+    for row in rows_of(spec):
+        record = validate(Riddle, row)
+        example = make_example(qid=record.riddle, question=record.riddle,
+                               answers=[record.solution], gold_pids=[record.page])
+        items.append(Item(row, example))
+    return assemble(spec, items)
+"""
+
+
+def test_plug_in_adds_a_data_set_over_a_corpus_file_and_a_protocol(tmp_path: Path) -> None:
+    info = tmp_path / "riddles-1.dist-info"
+    info.mkdir()
+    (tmp_path / "riddles.py").write_text(DATA_PLUG_IN)
+    (info / "entry_points.txt").write_text("[ragbench]\nriddles = riddles\n")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1\n")
+    (tmp_path / "q.jsonl").write_text('{"riddle": "Who is it?", "solution": "Ann", "page": "p"}\n')
+    (tmp_path / "c.jsonl").write_text('{"id": "p", "text": "It is Ann."}\n')
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = (
+        "from ragbench import load_dataset\n"
+        "from ragbench.experiments.config import make_config\n"
+        "from ragbench.experiments.score.protocols import get_protocol\n"
+        "files = {'data_file': 'q.jsonl', 'corpus_file': 'c.jsonl'}\n"
+        "data = load_dataset(**files)\n"
+        "print(make_config(files).dataset, data.setting, data.every[0].gold_pids, "
+        "get_protocol('riddling').measures[0].metric)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert done.stdout == "riddles pooled ['p'] em\n", done.stderr
+
+
 def test_what_is_to_end_the_work_passes() -> None:
     for end in (KeyboardInterrupt, StopSignal):
         with pytest.raises(end), contained("it"):

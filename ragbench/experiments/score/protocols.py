@@ -8,7 +8,6 @@ cannot be seen from a record is listed as not checked.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -18,11 +17,11 @@ from pydantic import TypeAdapter
 
 from ragbench import metrics
 from ragbench.data import default_view
-from ragbench.errors import UnknownNameError
 from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.store import RunCard
 from ragbench.programs.core.departures import sources
 from ragbench.record import Record
+from ragbench.registry import Registry
 
 #: all: every question, failed and missing ones as 0. not_blank: the predictions that are not blank;
 #: a question that an error ended has its message as one, and is wrong. scored: the answered
@@ -257,18 +256,34 @@ def _of_judge(
         yield f"judge: {judging['not_asked']} answers were not judged"
 
 
-@cache
+PROTOCOLS: Registry[Protocol] = Registry("protocol", package="ragbench.experiments.score")
+
+
+def add_protocol(name: str, **fields: Any) -> None:
+    """Register a protocol; a third-party package calls it where its entry point is imported.
+
+    Args:
+        name: Name of the protocol.
+        fields: Fields of `Protocol`. A measure may be the name of a metric.
+
+    Raises:
+        ValidationError: A field is unknown or has a wrong value.
+    """
+    measures = [{"metric": m} if isinstance(m, str) else m for m in fields["measures"]]
+    protocol = TypeAdapter(Protocol).validate_python({"name": name, **fields, "measures": measures})
+    PROTOCOLS.register(name)(protocol)
+
+
+_SHIPPED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+for _name, _fields in _SHIPPED.items():
+    add_protocol(_name, **_fields)
+
+
 def protocols() -> dict[str, Protocol]:
-    """All protocols by name, in the order of `protocols.yaml`."""
-    rows = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-    for name, row in rows.items():
-        measures = ({"metric": m} if isinstance(m, str) else m for m in row["measures"])
-        rows[name] = {"name": name, **row, "measures": list(measures)}
-    return TypeAdapter(dict[str, Protocol]).validate_python(rows)
+    """Return all protocols by name."""
+    return dict(PROTOCOLS)
 
 
 def get_protocol(name: str) -> Protocol:
-    """The protocol called `name`."""
-    if name not in protocols():
-        raise UnknownNameError("protocol", name, protocols())
-    return protocols()[name]
+    """Return the protocol called `name`."""
+    return PROTOCOLS.get(name)
