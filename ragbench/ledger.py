@@ -95,6 +95,11 @@ class OpenLedger(Ledger):
         path.latency_s += call.latency_s
         path.cached_s += call.latency_s if call.cached else 0.0
 
+    @property
+    def keeps_texts(self) -> bool:
+        """Return True if the texts of calls are stored."""
+        return self._keep is not None
+
     def keep_texts(self, messages: Iterable[str], reply: str) -> None:
         """Keep what this thread's last call sent and got, if texts are kept."""
         place = self._last.get(threading.get_ident())

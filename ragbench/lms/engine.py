@@ -22,6 +22,7 @@ from dspy.lm15 import (
     Response,
     StreamDeltaEvent,
     TextDelta,
+    TextPart,
     Usage,
     response_to_events,
 )
@@ -204,7 +205,8 @@ class MeteredEngine:
             cache_write_tokens=written or None,
             reasoning_tokens=thought or None,
         )
-        return Reply(replace(response, usage=usage), sent + got, self._paid(usage))
+        counted = replace(response, usage=usage, model=request.model)
+        return Reply(counted, sent + got, self._paid(usage))
 
     def _note_cut(self, counted: int, characters: int) -> None:
         """Count a prompt of which the server seems to have read a part; warn once."""
@@ -242,7 +244,7 @@ class MeteredEngine:
         }
         count_ending(response)
         file_lm_call(self.identity, **self.priced(meter), failed=answered.failed)
-        # The provider's own reply is left out: it would double the size of the cache, and a server
+        # The provider's reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
         return replace(response, id=None, provider_data={METER_KEY: meter})
 
@@ -300,9 +302,18 @@ def _clean(response: Response, request: Request) -> Response:
 
     It may echo the key that it was sent, and say half of a character.
     """
-    cleaned = each_text(lambda text: without_keys(encodable(text)), response.message.parts)
-    response = replace(response, message=replace(response.message, parts=cleaned))
-    return read_reply(replace(response, model=request.model), request)
+    parts: list[Any] = []
+    for part in response.message.parts:
+        if not isinstance(part, TextPart) or _clean_text(part.text) != part.text:
+            part = each_text(_clean_text, part)
+        parts.append(part)
+    if parts != list(response.message.parts):
+        response = replace(response, message=replace(response.message, parts=tuple(parts)))
+    return read_reply(response, request)
+
+
+def _clean_text(text: str) -> str:
+    return without_keys(encodable(text))
 
 
 def count_ending(response: Response) -> None:

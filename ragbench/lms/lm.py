@@ -156,7 +156,7 @@ class RagbenchLM(dspy.LM):
                 identity = self.metered.identity
                 file_lm_call(identity, cached=True, **self.metered.priced(meter))
         ledger = current_ledger()
-        if ledger is not None:
+        if ledger is not None and ledger.keeps_texts:
             sent = entry["messages"] or [{"role": "user", "content": entry["prompt"]}]
             reply = {"role": "assistant", "content": entry["outputs"]}
             ledger.keep_texts(map(_text, sent), _text(reply))

@@ -87,13 +87,17 @@ def read_reply(response: Response, request: Request) -> Response:
         calls: list[tuple[str, Any]] = []
         if tool_names and not called:
             calls, text = read_calls(text, tool_names)
-        if text or not (thoughts or calls):
+        if text == piece.text:
+            pieces.append(piece)
+        elif text or not (thoughts or calls):
             pieces.append(replace(piece, text=text))
         for name, arguments in calls:
             number += 1
             pieces.append(ToolCallPart(f"written_{number}", name, arguments))
     if number and ended == "stop":
         ended = "tool_call"
+    if pieces == list(message.parts):
+        return response
     return replace(response, message=replace(message, parts=tuple(pieces)), finish_reason=ended)
 
 
@@ -118,7 +122,7 @@ def split_thoughts(text: str, *, cut: bool = False, asked: str = "") -> tuple[st
     Returns:
         The thoughts and the answer; either may be empty.
     """
-    if not any(mark in text for mark in ("<", "\u25c1/", "]")):
+    if not any(mark in text for mark in ("<", "\u25c1", "THINK]", "[EOS]")):
         return "", text
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(text), dict):
