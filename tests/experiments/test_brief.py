@@ -11,6 +11,7 @@ from ragbench.experiments.report.matrix import sweep_section
 from ragbench.experiments.report.table import counted
 from ragbench.experiments.runs.summary import reopen
 from tests.experiments.boards import program_run, sweep
+from tests.experiments.scored_runs import answered, make_run
 
 Command = Callable[..., tuple[int, str, str]]
 SYSTEMS = (
@@ -118,3 +119,15 @@ def test_a_sweep_of_24_cells_takes_20_lines_of_80_columns(
     for name in ("vanilla", "ircot", "react", "lookahead"):
         assert sum(line.strip().startswith(name) for line in lines) == 2
     assert text.count(" base\n") + text.count(" base ") == 1
+
+
+def test_a_table_of_programs_that_guess_and_refuse_says_so(
+    tmp_path: Path, terminal: Command, command: Command
+) -> None:
+    guesses = make_run(tmp_path / "a", [answered(f"q{n}", "Norway") for n in range(4)])
+    answers = ["Norway", "", "I don't know", "Norway"]
+    refuses = make_run(tmp_path / "b", [answered(f"q{n}", a) for n, a in enumerate(answers)])
+    line = "b 2; the others guess if they do not know"
+    assert line in command("show", guesses, refuses)[1]
+    assert "refused" not in command("show", guesses, guesses)[1]
+    assert "refused: B 2; the others guess" in terminal("show", guesses, refuses)[1]

@@ -18,6 +18,7 @@ from ragbench.experiments.store import RunFolder, read_records
 from ragbench.lms.calls import Limits, spending
 from ragbench.metrics import get_metric
 from ragbench.metrics.errors import cause_of
+from ragbench.record import Search
 from tests.experiments.scored_runs import answered
 from tests.fake_server import FakeServer, Fault, Hit
 from tests.fakes import Asked, Reply, ScriptedLM, rate_limited
@@ -326,7 +327,12 @@ def test_a_model_names_the_mode_of_a_failure_once_and_rules_keep_what_they_know(
     run = folder(
         answered("q1", "Norway"),
         answered("q2", "Sweden", steps=[search] * 30, pids=("p1",), stop_reason="max_steps"),
-        answered("q3", "Chad", steps=[{"action": "think", "thought": "It is in Africa."}]),
+        answered(
+            "q3",
+            "Chad",
+            steps=[{"action": "think", "thought": "It is in Africa."}, {"action": "refine"}],
+            searches=[Search("capital of Chad", 2, (("p1", 2.0), ("p9", 1.0)), 0.1)],
+        ),
         answered("q4", "", stop_reason="budget"),
         replace(failure(), qid="q5"),
     )
@@ -345,6 +351,9 @@ def test_a_model_names_the_mode_of_a_failure_once_and_rules_keep_what_they_know(
         assert f"| {line} " in out
     assert (again[1], len(prompts)) == (out, 2)  # what was said is in the journal
     assert any("max_steps" in prompt and "not found" in prompt for prompt in prompts)
+    # The searches and their results are shown; a step without words is not.
+    assert any("searched: capital of Chad | found: Ann Lee; p9" in prompt for prompt in prompts)
+    assert not any("refine" in prompt for prompt in prompts)
     assert max(map(len, prompts)) < 40_000
     assert command("errors", run, "--modes")[0] == 2
 

@@ -16,7 +16,8 @@ from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, 
 from ragbench.experiments.report.sections import Section
 from ragbench.experiments.report.table import Column, Table, counted, with_interval
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, stop_lines
-from ragbench.metrics import Comparison
+from ragbench.experiments.store import failed
+from ragbench.metrics import Comparison, get_metric
 
 #: Line under a table with short names.
 NAMES = "full names and LMs: --names"
@@ -86,6 +87,7 @@ def advice_sections(advice: Advice) -> list[Section]:
     runs = [arm.runs[0] for arm in advice.arms]
     notes = [*_evidence_line(lettered.arms), failed_line([arm.runs for arm in advice.arms])]
     notes[-1] += f"; {NAMES}"
+    notes = [*refusal_lines(runs, letters), *notes]
     brief = Section(lettered.sentences(), table, notes, "brief")
     return [brief, names_section(letters, labels, runs)]
 
@@ -121,13 +123,31 @@ def p95_of(runs: Sequence[Evaluation]) -> float | None:
     return fmean(known) if known else None
 
 
+def refusal_lines(runs: Sequence[Evaluation], names: Sequence[str]) -> list[str]:
+    """Return a line if some programs refuse to answer and others always answer.
+
+    Args:
+        runs: Runs of a table.
+        names: Name of each run in the table.
+    """
+    counts = {}
+    for name, run in zip(names, runs, strict=True):
+        failures = run.records.column(failed)
+        answered = run.records.column(get_metric("answered").score)
+        counts[name] = sum(score == 0 and not failures[qid] for qid, score in answered.items())
+    refusing = [f"{name} {n}" for name, n in counts.items() if n]
+    if not 0 < len(refusing) < len(counts):
+        return []
+    return [f"refused: {', '.join(refusing)}; the others guess if they do not know"]
+
+
 def failed_line(arms: Sequence[Sequence[Evaluation]]) -> str:
     """Return how many questions of the programs failed: "0 failed" or "failed: B 3, C 1"."""
     counts = []
     for rank, runs in enumerate(arms):
-        failed = sum(run.summary.failed for run in runs)
-        if failed:
-            counts.append(f"{letter_of(rank)} {failed}")
+        n = sum(run.summary.failed for run in runs)
+        if n:
+            counts.append(f"{letter_of(rank)} {n}")
     if not counts:
         return "0 failed"
     return f"failed: {', '.join(counts)} (--wide shows why)"
@@ -164,12 +184,13 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
     ordered = [row["run"] for row in scored]
     aliases = lm_aliases([run.card for run in ordered])
     lms = "" if len(aliases) == 1 else f"; {len(aliases)} LMs"
-    failed = failed_line([[run] for run in ordered])
+    failures = failed_line([[run] for run in ordered])
     table = Table("runs", columns, rows, in_common(ordered, max(sizes)))
     notes = []
     for letter, run in zip(letters, ordered, strict=True):
         notes += [f"{letter} {line}" for line in stop_lines(run.stopped_by, run.progress)]
-    brief = Section((), table, [*notes, f"{failed}{lms}; {NAMES}"], "brief")
+    notes += refusal_lines(ordered, letters)
+    brief = Section((), table, [*notes, f"{failures}{lms}; {NAMES}"], "brief")
     return [brief, names_section(letters, [row["label"] for row in scored], ordered)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ragbench.experiments.compare.spending import index_cost, index_lines
-from ragbench.experiments.report.brief import run_sections
+from ragbench.experiments.report.brief import refusal_lines, run_sections
 from ragbench.experiments.report.means import (
     known_columns,
     mean_row,
@@ -168,6 +168,7 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     if notes:
         marks = {row["mark"] for row in rows if "mark" in row}
         columns.append(Column("mark", "".join(sorted(marks))))
+    notes += refusal_lines(evaluations, [row["program"] for row in rows])
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
     sizes = sizes_in_words(row["n"] for row in rows)

@@ -271,14 +271,21 @@ class FailureModes(Causes):
 
 
 def _steps_shown(record: Record) -> tuple[list[str], bool]:
-    """The steps of `record` as text, as far as they fit, and whether some did not."""
+    """Return the steps and searches of `record` as far as they fit, and whether some did not."""
+    entries = []
+    for step in record.steps:
+        said = list(filter(None, (step.input, step.thought, step.observation)))
+        if said:
+            entries.append(f"{step.action}: {' | '.join(said)}")
+    titles = {passage.pid: passage.title or passage.pid for passage in record.passages}
+    for search in record.searches:
+        found = "; ".join(titles.get(pid, pid) for pid in search.pids)
+        entries.append(f"searched: {search.query} | found: {found or 'nothing'}")
     lines = []
     room = CONTEXT_TOKENS
-    for step in record.steps:
-        parts = [f"{step.action}: {step.input}", step.thought, step.observation]
-        line = first_tokens(" | ".join(filter(None, parts)), min(room, _STEP_TOKENS))
+    for entry in entries:
+        lines.append(first_tokens(entry, min(room, _STEP_TOKENS)))
         room -= _STEP_TOKENS
-        lines.append(line)
         if room <= 0:
             break
-    return lines, len(lines) < len(record.steps)
+    return lines, len(lines) < len(entries)

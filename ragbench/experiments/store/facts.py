@@ -27,7 +27,7 @@ Amount: TypeAlias = int | float | None
 #: Metrics whose scores are facts; all others are computed from the records on request.
 STORED_METRICS = (
     *("em", "f1", "evidence", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
-    *("retrievals", "critical_path_calls", "critical_path_s"),
+    *("retrievals", "critical_path_calls", "critical_path_s", "answered"),
 )
 
 #: Columns of a record: whether it has no answer, its failure, why it ended, and its question.
@@ -169,7 +169,8 @@ def parse_facts(text: str) -> Facts | None:
     except ValidationError:
         return None
     sizes = {len(facts.as_if), len(facts.billed)} - {0}
-    return facts if sizes == {len(fields(Totals))} else None
+    is_whole = facts.scores.keys() == set(STORED_METRICS) and sizes == {len(fields(Totals))}
+    return facts if is_whole else None
 
 
 @cache
