@@ -220,7 +220,7 @@ def sweep_job(folder: Path, url: str, n: int) -> Job:
         return {card["identity"]["lm"].partition("/")[2]: at for at, card in cards}
 
     def summary() -> str:
-        whole = json.loads(timeless(out / "sweep.json"))
+        whole = json.loads(timeless(out / "experiment.json"))
         for cell in whole["cells"]:
             if cell["program"]:
                 # With the cache on, a reply that came just before a kill is billed to the question

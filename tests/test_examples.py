@@ -22,8 +22,8 @@ from click.testing import CliRunner
 
 from ragbench.cli.main import cli
 from ragbench.data import DataSettings, load_dataset
+from ragbench.experiments.cells.sweep_file import load_sweep
 from ragbench.experiments.config import SHIPPED_FOLDER
-from ragbench.experiments.sweep import load_sweep
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
 FOLDER = Path(__file__).parents[1] / "examples"

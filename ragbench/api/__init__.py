@@ -322,7 +322,7 @@ def verdict(
     line for each thing that is done. StoppedError
     where a limit was reached before there was a verdict: ask again to continue.
     """
-    from ragbench.experiments.compare.running import run_verdict
+    from ragbench.experiments.cells.verdict import run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
 
     check_options("verdict", verdict, options)

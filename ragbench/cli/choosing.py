@@ -15,7 +15,7 @@ from ragbench.cli.progress import RunProgress
 from ragbench.experiments.config import RunConfig, plain_name
 
 if TYPE_CHECKING:
-    from ragbench.experiments.choose.running import Choice
+    from ragbench.experiments.cells.choose import Choice
 
 #: One program of each family, the cheapest that is known to work on questions of several hops.
 DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
@@ -70,8 +70,8 @@ def choose_command(
     program is lost at most one time in twenty, however often one looks. Give the same command
     again to continue. Exits with 3 where a limit ended the race.
     """
+    from ragbench.experiments.cells.choose import choose, replay as race_again
     from ragbench.experiments.choose.rule import Rule
-    from ragbench.experiments.choose.running import choose, replay as race_again
     from ragbench.experiments.report.names import label_runs
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import reopen

@@ -130,8 +130,8 @@ def verdict_command(
     continue after an interruption. With --repeats every arm asks its questions that often, and
     counts by the mean of each question.
     """
-    from ragbench.experiments.compare.running import estimate_verdict, run_verdict
-    from ragbench.experiments.compare.verdicts import VerdictRequest, reread, verdict_folder
+    from ragbench.experiments.cells.verdict import estimate_verdict, reread, run_verdict
+    from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
     from ragbench.experiments.report.comparison import verdict_report
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import HEADLINE
@@ -182,9 +182,10 @@ def sweep_command(
     the same command again to retry it and to continue after an interruption. Exits with 1 where a
     cell failed, and with 3 where a limit stopped the sweep.
     """
+    from ragbench.experiments.cells.sweep import run_sweep
+    from ragbench.experiments.cells.sweep_file import load_sweep
     from ragbench.experiments.report.sweep import estimate_report, sweep_report
     from ragbench.experiments.runs.context import limited
-    from ragbench.experiments.sweep import load_sweep, run_sweep
 
     overrides = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
     over = {}
@@ -230,9 +231,9 @@ def tune_command(dry_run: bool, pilot: int | None, **options: Any) -> None:
     train. Give the same command again to continue, or with more --trials to search further. Use a
     result with `ragbench eval --compiled FOLDER`, on the test split.
     """
+    from ragbench.experiments.cells.tune import estimate_tune, tune, tune_folder
     from ragbench.experiments.report.sweep import tuned_report
     from ragbench.experiments.runs.context import limited
-    from ragbench.experiments.tune import estimate_tune, tune, tune_folder
 
     options["split"] = options["split"] or "validation"
     options["limit"] = 50 if options["limit"] is None else options["limit"]

@@ -11,8 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ragbench.experiments.cells.cell import write_experiment
+from ragbench.experiments.cells.choose import replay
 from ragbench.experiments.choose.rule import Rule
-from ragbench.experiments.choose.running import replay
 from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.compare.verdicts import Design, assemble
 from ragbench.experiments.report.page import make_board, write_page
@@ -100,20 +101,21 @@ def few(folder: Path) -> None:
 def verdict(folder: Path) -> Path:
     """A verdict on compiling ircot with three seeds, with its controls."""
     design = Design(seeds=(0, 1, 2), votes=3)
-    program_run(folder / "zero-shot", "ircot", n=80, more=-0.15)
-    program_run(folder / "form", "ircot", n=80, more=-0.13, identity={"form": True})
-    program_run(folder / "votes-3", "ircot", n=80, more=-0.14, identity={"votes": 3})
+    cells = folder / "cells"
+    program_run(cells / "zero-shot", "ircot", n=80, more=-0.15)
+    program_run(cells / "form", "ircot", n=80, more=-0.13, identity={"form": True})
+    program_run(cells / "votes-3", "ircot", n=80, more=-0.14, identity={"votes": 3})
     for seed in design.seeds:
-        program = folder / f"program-{seed}"
-        program.mkdir()
+        program = folder / "programs" / f"program-{seed}"
+        program.mkdir(parents=True)
         (program / "sidecar.json").write_text(json.dumps(sidecar(seed)))
         (program / "candidates.jsonl").write_text("".join(map(candidate, range(6))))
         for arm in ("compiled", "compiled-form"):
             identity = {"form": True} if arm.endswith("form") else {}
-            run = folder / f"{arm}-{seed}"
+            run = cells / f"{arm}-{seed}"
             digest = f"{seed}" * 64
             program_run(run, "ircot", compiled=True, n=80, digest=digest, identity=identity)
-    assemble(folder, design).keep()
+    write_experiment(folder, "verdict", [], assemble(folder, design).to_dict())
     return folder
 
 
@@ -168,10 +170,10 @@ def sweep(folder: Path, n: int = 60) -> None:
         contrasts.append({"cell": label, "baseline": base, "scores": rows, "why": ""})
     rows = []
     for label, run in cells:
-        rows.append({"cell": label, "folder": run.name, "program": None, "state": "done",
+        rows.append({"cell": label, "folder": f"cells/{run.name}", "program": None, "state": "done",
                      "reason": "", "summary": None})  # fmt: skip
-    whole = {"cells": rows, "contrasts": contrasts, "stopped_by": ""}
-    (folder / "sweep.json").write_text(json.dumps(whole))
+    whole = {"version": 1, "kind": "sweep", "cells": rows, "results": {"contrasts": contrasts}}
+    (folder / "experiment.json").write_text(json.dumps(whole))
 
 
 def race(folder: Path) -> None:
@@ -180,7 +182,8 @@ def race(folder: Path) -> None:
     for name in ("vanilla", "react", "lookahead", "direct"):
         runs[name] = reopen(program_run(folder / "cells" / name, name, n=240))
     choice = replay(runs, rule=Rule(worth=0.1))
-    (folder / "choose.json").write_text(json.dumps(choice.to_dict(), default=str))
+    whole = {"version": 1, "kind": "choose", "results": choice.to_dict()}
+    (folder / "experiment.json").write_text(json.dumps(whole, default=str))
 
 
 BOARDS: dict[str, Callable[[Path], Any]] = {

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from ragbench.experiments.cells.sweep_file import Sweep, load_sweep
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs.context import RunContext, ready
-from ragbench.experiments.sweep.spec import Sweep, load_sweep
 from ragbench.record import Record
 from tests.experiments.scored_runs import four, make_run, study
 from tests.fake_server import FakeServer

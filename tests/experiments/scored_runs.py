@@ -73,12 +73,14 @@ def make_verdict(
             optimizer={"name": "bootstrap", "seed": number}, config={}, lms={}, versions={},
             scores={}, cost={"as_if": {"all": cost}},
         )  # fmt: skip
-        (folder / f"program-{number}").mkdir(parents=True)
-        write_sidecar(folder / f"program-{number}", sidecar)
+        (folder / "programs" / f"program-{number}").mkdir(parents=True)
+        write_sidecar(folder / "programs" / f"program-{number}", sidecar)
 
     def arm(name: str, rows: Sequence[Sequence[bool]], spent: int, digest: str = "") -> None:
         for number, right in enumerate(rows, start=1):
-            place = folder / name / f"r{number}" if repeats > 1 else folder / name
+            place = folder / "cells" / name
+            if repeats > 1:
+                place /= f"r{number}"
             calls = [call(model="scripted/answerer", prompt_tokens=spent, completion_tokens=0)]
             ledger = {"calls": calls, "path": {"calls": 1, "latency_s": 0.5}}
             records = []
@@ -96,7 +98,8 @@ def make_verdict(
             arm(f"{name}-{number}", rows, tokens[1], f"{number:064}")
     if votes:
         arm("votes-3", [votes] * repeats, tokens[2])
-    write_json(folder / "verdict.json", {"design": design})
+    document = {"version": 1, "kind": "verdict", "results": {"design": design}}
+    write_json(folder / "experiment.json", document)
     return folder
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ragbench.experiments.cells.choose import Field, blocks
 from ragbench.experiments.choose.rule import Race, Rule
-from ragbench.experiments.choose.running import Field, blocks
 from tests.fake_server import FakeServer
 
 #: Modules of known worth: right on so many of ten questions, with so many calls each.
@@ -78,7 +78,7 @@ def test_the_worse_and_the_dearer_leave_early_and_records_give_the_same(
     code, out, err = choose(command, server, "--worth", "0.2")
     assert code == 0, err
     assert out.startswith("use mine.py:Good: em 0.")
-    stored = json.loads((towns / "race" / "choose.json").read_text())
+    stored = json.loads((towns / "race" / "experiment.json").read_text())["results"]
     reasons = {left["program"]: left["reason"] for left in stored["exits"]}
     assert reasons == {"mine.py:Poor": "beaten", "mine.py:Dear": "not worth it"}
     assert stored["share"] < 0.5
@@ -105,6 +105,18 @@ def test_a_limit_ends_a_race_undecided_and_the_same_command_goes_on(
     code, out, err = choose(command, server, "--worth", "0.2", "--max-calls", "5000")
     assert code == 0, err
     assert "use mine.py:Good" in out
+
+
+def test_choose_without_any_answer_ends_with_its_state(
+    command: Callable[..., tuple[int, str, str]], server: FakeServer, towns: Path
+) -> None:
+    (towns / "docs").mkdir()
+    (towns / "docs" / "a.txt").write_text("Numbers are numbers.")
+    code, out, err = choose(command, server, "--max-cost", "0.0000001")
+    assert code == 3, err
+    assert "undecided: no program has an answer yet (--max-cost 1e-07)" in out
+    stored = json.loads((towns / "race" / "experiment.json").read_text())
+    assert stored["stopped_by"] == "--max-cost 1e-07"
 
 
 @pytest.mark.parametrize(

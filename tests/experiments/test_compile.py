@@ -14,7 +14,9 @@ from ragbench import api
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
-from ragbench.experiments.compare.running import estimate_verdict
+from ragbench.experiments.cells.sweep import run_sweep
+from ragbench.experiments.cells.sweep_file import load_sweep
+from ragbench.experiments.cells.verdict import estimate_verdict
 from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
@@ -23,7 +25,6 @@ from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
-from ragbench.experiments.sweep import load_sweep, run_sweep
 from ragbench.lms.adapters import ADAPTERS, make_adapter
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers import OPTIMIZERS

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks.calibration import WORDS
+from ragbench.experiments.cells.verdict import reread, votes_for
 from ragbench.experiments.compare.paired import Shared
-from ragbench.experiments.compare.running import votes_for
 from ragbench.experiments.compare.spending import PayBack
-from ragbench.experiments.compare.verdicts import Design, conclusion, reread
+from ragbench.experiments.compare.verdicts import Design, conclusion
 from ragbench.experiments.runs.clusters import clusters_among, clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Interval, Method, compare_scores
@@ -161,7 +161,7 @@ def test_repeats_of_an_arm_are_one_program(tmp_path: Path, command: Any) -> None
     alone = compare_scores(before, np.array(again).reshape(3, 2, 150).mean(axis=1))
     assert (c.p, c.interval, c.seeds) == (alone.p, alone.interval, 3)
     kept = reread(folder).to_dict()["arms"]["compiled"]
-    assert [run["folder"] for run in kept][:2] == ["compiled-0/r1", "compiled-0/r2"]
+    assert [run["folder"] for run in kept][:2] == ["cells/compiled-0/r1", "cells/compiled-0/r2"]
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,8 @@ def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is
 ) -> None:
     verdict = boards.verdict(tmp_path / "verdicts")
     boards.sweep(tmp_path / "sweeps", n=8)
-    for folder, name, text in (("bad", "sweep.json", '{"contrasts": 7}'), ("begun", "run.db", "{")):
+    damaged = (("bad", "experiment.json", '{"cells": 7}'), ("begun", "run.db", "{"))
+    for folder, name, text in damaged:
         (tmp_path / "sweeps" / folder).mkdir()
         (tmp_path / "sweeps" / folder / name).write_text(text)
     data = data_of([tmp_path / "verdicts", tmp_path / "sweeps"])
@@ -309,7 +310,7 @@ def test_a_verdict_opens_with_its_sentence_its_seeds_are_one_program_and_what_is
         "ircot compiled", "ircot compiled, form repaired"
     ]  # fmt: skip
     runs = [data["runs"][at]["folder"] for at in pooled[0]["runs"]]
-    assert runs == [(verdict / f"compiled-{seed}").as_posix() for seed in range(3)]
+    assert runs == [(verdict / "cells" / f"compiled-{seed}").as_posix() for seed in range(3)]
     means = []
     for folder in runs:
         with contextlib.closing(sqlite3.connect(Path(folder) / "run.db")) as db:

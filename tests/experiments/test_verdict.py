@@ -12,11 +12,11 @@ from ragbench.cli.main import cli
 from ragbench.cli.printing import show
 from ragbench.data import load_dataset
 from ragbench.errors import DataError, RagbenchError, RunError
-from ragbench.experiments.compare.running import run_verdict
-from ragbench.experiments.compare.verdicts import VERDICT, Verdict, VerdictRequest, reread
+from ragbench.experiments.cells.verdict import reread, run_verdict
+from ragbench.experiments.compare.verdicts import Verdict, VerdictRequest
 from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.report.comparison import summary_lines, verdict_report
-from ragbench.experiments.store import write_json
+from ragbench.experiments.store import EXPERIMENT, write_json
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.external import keep_optimizer
@@ -65,14 +65,21 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
         "em: this set of 2 compiled programs", "votes took",
     ):  # fmt: skip
         assert words in shown, words
-    path, again = made.folder / VERDICT, world.use(cache=False)
+    path, again = made.folder / EXPERIMENT, world.use(cache=False)
     text = path.read_text()
     lines = summary_lines(verdict(world, seeds=2, equal_cost=True))
     assert (lines, again.asked, path.read_text()) == (summary_lines(made), [], text)
 
     whole = json.loads(text)  # it is rebuilt from the records
-    path.write_text(json.dumps({"design": whole["design"]}))
-    assert json.loads(json.dumps(reread(made.folder).to_dict())) == whole
+    design = {"design": whole["results"]["design"]}
+    path.write_text(json.dumps({"version": 1, "kind": "verdict", "results": design}))
+    assert json.loads(json.dumps(reread(made.folder).to_dict())) == whole["results"]
+    path.write_text(json.dumps({**whole, "version": 9}))
+    with pytest.raises(RunError, match="has version 9, not 1; run the experiment again"):
+        reread(made.folder)
+    path.write_text(json.dumps({**whole, "kind": "sweep"}))
+    with pytest.raises(RunError, match="holds a sweep, not a verdict"):
+        reread(made.folder)
     path.unlink()
     with pytest.raises(RunError, match="no finished verdict"):
         reread(made.folder)
@@ -83,7 +90,7 @@ def test_repeats_of_every_arm(world: World) -> None:
     assert [len(runs) for runs in made.arms.values()] == [2, 2, 2, 2]
     asked = [run.card.identity.get("repeat") for run in made.arms["compiled"]]
     assert asked == [None, 2]
-    assert made.arms["compiled"][1].folder == made.folder / "compiled-0" / "r2"
+    assert made.arms["compiled"][1].folder == made.folder / "cells" / "compiled-0" / "r2"
     assert reread(made.folder).conclusion("em") == made.conclusion("em")
     with pytest.raises(RunError, match="holds repeats; give --repeats"):
         verdict(world, {"temperature": 0.7})
@@ -128,7 +135,7 @@ def test_an_optimizer_of_ones_own_gets_the_arms_seeds_and_journal_of_those_that_
     again = world.use(cache=False)
     assert verdict(world, how=settings, seeds=2, equal_cost=True).to_dict() == found.to_dict()
     assert again.asked == []
-    calls = compile_calls(found.folder / "program-0")
+    calls = compile_calls(found.folder / "programs" / "program-0")
     assert {row.split(" ", 2)[1] for row in calls} >= {"zero_shot", "student"}
     assert rest.asked
 
@@ -138,7 +145,7 @@ def test_killed_anywhere_it_is_continued(world: World) -> None:
         world.use(killed_at(22))
         with pytest.raises(Killed):
             verdict(world, {"workers": 1})
-        assert not (world.folder / "verdict" / VERDICT).exists()
+        assert not (world.folder / "verdict" / EXPERIMENT).exists()
     rest = world.use()
     made = verdict(world, {"workers": 1})
     assert len(rest.asked) <= 4 * 16 + made.spending.calls - 2 * 21 + 2
@@ -152,7 +159,7 @@ def test_questions_that_are_not_held_out_are_refused(world: World) -> None:
             verdict(world, {"split": split})
     assert world.lm.asked == []
     made = verdict(world)
-    sidecar = made.folder / "program-0" / "sidecar.json"
+    sidecar = made.folder / "programs" / "program-0" / "sidecar.json"
     changed = json.loads(sidecar.read_text())
     changed["data"]["train"]["ids"].append(next(iter(made.arms["form"][0].records)))
     write_json(sidecar, changed)
@@ -175,8 +182,8 @@ def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -
     assert "verdict on this set of 2 compiled programs" in lines
     one, _ = quick(1)
     assert one.conclusion("em").startswith("this compiled program ")
-    shutil.rmtree(one.folder / "compiled-0")
-    (one.folder / "compiled-1").rename(one.folder / "compiled-0")
+    shutil.rmtree(one.folder / "cells" / "compiled-0")
+    (one.folder / "cells" / "compiled-1").rename(one.folder / "cells" / "compiled-0")
     with pytest.raises(RunError, match="run of another compiled program"):
         reread(one.folder)
     shutil.rmtree(one.folder)

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from ragbench.errors import ConfigError
+from ragbench.experiments.cells.sweep_file import SweepFields
 from ragbench.experiments.config import (
     MAY_SET,
     CompileConfig,
@@ -25,7 +26,6 @@ from ragbench.experiments.config import (
     load_config,
     make_config,
 )
-from ragbench.experiments.sweep.spec import SweepFields
 from ragbench.programs import PROGRAMS
 from tests.fake_server import FakeServer
 from tests.kills import write_questions

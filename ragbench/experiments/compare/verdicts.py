@@ -1,13 +1,11 @@
-"""The verdict on compiling: its arms, what the finished ones show together, and the words for it.
+"""The verdict on compiling: what the finished cells show together, and the words for it.
 
-zero-shot/         the program as it is
-form/              not compiled, with the answer's form repaired (`ragbench.programs.wrappers`)
-program-S/         the program compiled with optimizer seed S
-compiled-S/        its run
-compiled-form-S/   its run with the answer's form repaired
-votes-V/           not compiled, V votes a question: what the compiled arm's tokens would buy
-
-`verdict.json` is computed from the records and sidecars of the arms.
+cells/zero-shot/         the uncompiled program
+cells/form/              uncompiled, with the answer's form repaired (`ragbench.programs.wrappers`)
+programs/program-S/      the program compiled with optimizer seed S
+cells/compiled-S/        its run
+cells/compiled-form-S/   its run with the answer's form repaired
+cells/votes-V/           uncompiled, V votes a question: what the compiled arm's tokens would buy
 """
 
 from __future__ import annotations
@@ -35,12 +33,11 @@ from ragbench.experiments.compare.spending import Spending, per_question, spendi
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
-from ragbench.experiments.store import read_object, repeats_in, write_json
+from ragbench.experiments.store import repeats_in
 from ragbench.metrics import ALPHA, LEAST_SEEDS, Comparison, Method, correct, p_seeds_alike
 from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
-VERDICT = "verdict.json"
 #: Arms whose costs differ by less than this share count as equal.
 EQUAL = 0.1
 ZERO_SHOT, FORM = "zero-shot", "form"
@@ -232,9 +229,6 @@ class Verdict:
             return votes / compiled
         return None
 
-    def keep(self) -> None:
-        write_json(self.folder / VERDICT, self.to_dict())
-
     def to_dict(self) -> dict[str, Any]:
         arms: dict[str, list[Any]] = {}
         for name, runs in self.arms.items():
@@ -261,21 +255,6 @@ class Verdict:
         }
 
 
-def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
-    """The verdict in `folder`, computed again from its records; asks nothing."""
-    path = folder / VERDICT
-    if not path.is_file():
-        raise RunError(f"{folder} holds no finished verdict: it has no {VERDICT}")
-    stored = read_object(path)
-    try:
-        fields = stored["design"]
-        lists = {name: tuple(fields[name]) for name in ("seeds", "metrics")}
-        design = Design(**{**fields, **lists})
-    except (TypeError, KeyError):
-        raise RunError(f"cannot read {path}: it has no design; run the verdict again") from None
-    return assemble(folder, design, reopen)
-
-
 def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
     """The verdict on the finished runs in `folder`, by `design`.
 
@@ -286,12 +265,12 @@ def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
     arms: dict[str, list[Evaluation]] = {}
     for arm, folders in design.folders().items():
         for name in folders:
-            repeats = repeats_in(folder / name)[: design.repeats]
-            for path in repeats or [folder / name]:
+            place = folder / "cells" / name
+            for path in repeats_in(place)[: design.repeats] or [place]:
                 run = reopen(path)
                 read_for(run, design.metrics)
                 arms.setdefault(arm, []).append(run)
-    sidecars = [read_sidecar(folder / f"program-{seed}") for seed in design.seeds]
+    sidecars = [read_sidecar(folder / "programs" / f"program-{seed}") for seed in design.seeds]
     _check(arms, sidecars)
     zero_shot = arms[ZERO_SHOT]
     compiled = arms[COMPILED]

@@ -25,7 +25,7 @@ MAY_SET: Mapping[str, str] = {
     "form": "whether answers are brought into form",
 }
 #: Files that make a folder a stored one: of a compile, a run, a sweep, a verdict, an index.
-_MARKS = ("sidecar.json", "compile.json", "run.db", "card.json", "sweep.json", "verdict.json")
+_MARKS = ("sidecar.json", "compile.json", "run.db", "card.json", "experiment.json")
 
 
 def stored_folder(path: Path) -> Path | None:

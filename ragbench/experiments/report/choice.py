@@ -6,7 +6,7 @@ Of a race: who was in to the end, and when and why the others left.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragbench.experiments.choose.running import Choice
+from ragbench.experiments.cells.choose import Choice
 from ragbench.experiments.recommend import Advice
 from ragbench.experiments.recommend_by import GroupAdvice
 from ragbench.experiments.report.brief import advice_sections

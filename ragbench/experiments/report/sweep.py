@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
+from ragbench.experiments.cells.sweep import Contrast, Swept, arms_of, check_sweep
+from ragbench.experiments.cells.sweep_file import Sweep
 from ragbench.experiments.estimates import (
     Estimate,
     estimate_compile,
@@ -25,11 +27,10 @@ from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.sweep import Contrast, Sweep, Swept, arms_of, checked
 from ragbench.experiments.watch import SILENT, Watch
 
 if TYPE_CHECKING:
-    from ragbench.experiments.tune import Tuned
+    from ragbench.experiments.cells.tune import Tuned
 
 _PROGRAMS = (
     Column("folder"),
@@ -124,7 +125,7 @@ def estimate_report(sweep: Sweep, *, pilot: int | None = None, watch: Watch = SI
     runs = list[Estimate]()
     compiles: list[Estimate] = []
     programs: set[Path] = set()
-    for number, (cell, run_context, error) in enumerate(checked(sweep), start=1):
+    for number, (cell, run_context, error) in enumerate(check_sweep(sweep), start=1):
         lines = []
         if error and error.folder not in programs and not (error.folder / SIDECAR).is_file():
             programs.add(error.folder)
@@ -235,13 +236,11 @@ def tuned_report(tuned: Tuned) -> Report:
         Column("knobs", drop=1),
     ]
     yield Table("front", columns, rows)
-    given_up = f", {tuned.pruned} pruned" if tuned.pruned else ""
-    yield f"{tuned.trials} trials{given_up}; no other trial beats one of these on every objective"
+    yield f"{tuned.trials} trials; no other trial beats one of these on every objective"
     if best := tuned.best:
         yield (
             f"the best {knobs[0]} of {best.candidates} looks like {best.seen:.4g}; without the "
-            f"luck of being chosen: {best.corrected:.4g}, 95 % interval "
-            f"[{best.interval.low:.4g}, {best.interval.high:.4g}]"
+            f"luck of being chosen: {best.corrected:.4g}"
         )
     yield (
         "chosen by the scores shown, which flatters them; on held-out questions: "

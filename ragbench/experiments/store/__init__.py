@@ -4,7 +4,14 @@
 """
 
 from ragbench.experiments.store.calls import CALLS, PREPARATION_SIDE, CallJournal
-from ragbench.experiments.store.card import DataId, RunCard, is_run, repeats_in, runs_under
+from ragbench.experiments.store.card import (
+    EXPERIMENT,
+    DataId,
+    RunCard,
+    is_run,
+    repeats_in,
+    runs_under,
+)
 from ragbench.experiments.store.database import Store, text_id
 from ragbench.experiments.store.facts import (
     STORED_METRICS,

@@ -93,6 +93,10 @@ class RunCard(_Part):
         return parse_price(self.price).apply(call)
 
 
+#: The file of an experiment of several runs.
+EXPERIMENT = "experiment.json"
+
+
 def is_run(folder: Path) -> bool:
     """Whether a run has left its database in `folder`."""
     return (folder / DATABASE).is_file()

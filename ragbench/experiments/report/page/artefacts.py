@@ -6,10 +6,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments import store
 from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.cells.cell import CellRow, read_experiment
+from ragbench.experiments.cells.verdict import reread
 from ragbench.experiments.compare.spending import spending_of
-from ragbench.experiments.compare.verdicts import Verdict, reread
+from ragbench.experiments.compare.verdicts import Verdict
 from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.choice import race_table
 from ragbench.experiments.report.comparison import control_lines, headline_of, price_line
@@ -17,12 +18,11 @@ from ragbench.experiments.report.matrix import arrange, sweep_headline
 from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import RunCard
+from ragbench.experiments.store import EXPERIMENT, RunCard
 
 Json = dict[str, Any]
 #: Kind of artefact -> the file that it leaves.
-FILES = {"verdict": "verdict.json", "sweep": "sweep.json", "tune": "tune.json",
-         "race": "choose.json", "compile": CANDIDATES}  # fmt: skip
+FILES = {"experiment": EXPERIMENT, "compile": CANDIDATES}
 #: What the page draws of each program that a compile tried.
 _TRIED = ("number", "order", "mean", "n", "tokens", "shipped")
 
@@ -31,7 +31,10 @@ def read_artefact(
     kind: str, file: Path, runs: Mapping[Path, Evaluation]
 ) -> tuple[Json, list[list[Path]]]:
     """The artefact that left `file`, and the folders of `runs` that are seeds of one program."""
-    stored = {} if kind == "compile" else store.read_object(file)
+    cells: list[CellRow] = []
+    if kind == "experiment":
+        experiment = read_experiment(file.parent)
+        kind, cells, results = experiment.kind, experiment.cells, experiment.results
     artefact: Json = {"kind": kind, "folder": file.parent.as_posix()}
     seeds: list[list[Path]] = []
     if kind == "verdict":
@@ -40,14 +43,14 @@ def read_artefact(
         for arm in verdict.arms.values():
             seeds.append([run.folder for run in arm])
     elif kind == "sweep":
-        arms: dict[str, list[Json]] = {}
-        for cell in stored["cells"]:
-            arms.setdefault(cell.get("arm", cell["cell"]), []).append(cell)
-        artefact |= _sweep(stored, file.parent, arms, runs)
-        for cells in arms.values():
-            seeds.append([file.parent / "cells" / cell["folder"] for cell in cells])
-    elif kind == "race":
-        artefact |= _race(stored)
+        arms: dict[str, list[CellRow]] = {}
+        for cell in cells:
+            arms.setdefault(cell.arm or cell.cell, []).append(cell)
+        artefact |= _sweep(results, file.parent, arms, runs)
+        for arm_cells in arms.values():
+            seeds.append([file.parent / cell.folder for cell in arm_cells])
+    elif kind == "choose":
+        artefact |= _race(results)
     elif kind == "compile":
         artefact |= _compile(file, list(runs.values()))
     else:
@@ -66,7 +69,7 @@ def _verdict(verdict: Verdict) -> Json:
 
 
 def _sweep(
-    stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[Json]],
+    stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[CellRow]],
     runs: Mapping[Path, Evaluation],
 ) -> Json:  # fmt: skip
     """Return the cells of a sweep as rows and columns of what varies, and its unfinished cells."""
@@ -84,9 +87,9 @@ def _sweep(
     lines = []
     for label, cells in arms.items():
         for cell in cells:
-            if cell["state"] != "done":
-                lines.append(f"{label}: {cell['state']} {cell['reason']}".strip())
-        path = folder / "cells" / cells[0]["folder"]
+            if cell.state != "done":
+                lines.append(f"{label}: {cell.state} {cell.reason}".strip())
+        path = folder / cells[0].folder
         if path in runs:
             places[label] = runs[path].card
             entries[label] = {

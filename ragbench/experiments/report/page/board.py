@@ -74,8 +74,10 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]
     for path in paths:
         folders |= dict.fromkeys([path] if store.is_run(path) else store.runs_under(path))
         for kind, name in FILES.items():
-            for file in sorted({*path.glob(name), *path.glob(f"*/{name}")}):
-                files.append((kind, file))
+            found: set[Path] = set()
+            for place in ("", "*/", "programs/*/"):
+                found.update(path.glob(f"{place}{name}"))
+            files += [(kind, file) for file in sorted(found)]
     if not folders:
         raise RunError(
             f"no run in {', '.join(map(str, paths))}: give folders of runs, verdicts, sweeps, tunes"

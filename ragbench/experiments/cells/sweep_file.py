@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from ragbench.errors import ConfigError, RagbenchError
+from ragbench.experiments.cells.cell import CELLS, PROGRAMS, Cell
 from ragbench.experiments.config import (
     CompileConfig,
     RunConfig,
@@ -42,32 +43,6 @@ _POOLED = ("seed", "repeat")
 #: Fields of a compile; its folder is the sweep's to choose.
 _COMPILE_FIELDS = tuple(name for name in CompileConfig.model_fields if name != "out")
 _MOST_CELLS = 2_000
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a sweep; with `settings` its program is compiled first, into `settings.out`.
-
-    `leaves` is all that the file says of it, by leaf. `arm` is the label without seed and repeat,
-    the same for all cells that differ in these alone.
-    """
-
-    label: str
-    config: RunConfig
-    settings: CompileConfig | None
-    leaves: Fields
-    arm: str = ""
-
-    @property
-    def folder(self) -> Path:
-        return self.config.folder()
-
-    @property
-    def program(self) -> Path | None:
-        """The folder of the program that it compiles first, if it does."""
-        if self.settings:
-            return self.settings.out
-        return None
 
 
 class SweepFields(Knobs):
@@ -214,7 +189,7 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             # A choice may not contradict what it was compiled with.
             stored = compiled_fields(config.compiled)
             config = make_config(over, base=base, stored=stored, owner=str(config.compiled))
-        out = folder / "cells" / (folder_name(config, settings) if settings else config.name())
+        out = folder / CELLS / (folder_name(config, settings) if settings else config.name())
         if settings is not None:
             if config.split != "test":
                 raise ConfigError(
@@ -222,7 +197,7 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
                 )
             # What does not matter to a compile is no part of its name, so that cells share it.
             start = config.but(split="train", form=False, votes=1)
-            program = folder / "programs" / folder_name(start, settings)
+            program = folder / PROGRAMS / folder_name(start, settings)
             settings = settings.model_copy(update={"out": program})
             config = config.but(compiled=program)
     except RagbenchError as error:

@@ -1,18 +1,14 @@
-"""`ragbench choose`: programs race over one stream of questions, each in a run of its own.
+"""Choices: programs race over the same questions, and a rule drops some after each block.
 
-    cells/        a run folder for each program, as a sweep has them
-    choose.json   who was out when and why, and what is advised
-
-Questions that vary together, since they share a gold passage, follow each other in the stream. A
-look comes after each block; who is in answers the next one. Everything is computed from the
-records, so that the same command continues a race, and recorded runs can be raced again.
+Questions that vary together follow each other in the stream. Everything is computed from the
+records, so the same command continues a race, and recorded runs can be raced again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,21 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.data import find_clusters
-from ragbench.errors import CompareError, ConfigError
+from ragbench.errors import CompareError, ConfigError, StoppedError
+from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
+from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.choose.rule import Exit, Race, Rule
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.clusters import clusters_of
-from ragbench.experiments.runs.context import RunContext, ready
-from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import locked, write_json
+from ragbench.experiments.store import locked
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import get_metric
 from ragbench.metrics.stats.estimates import codes_of
 from ragbench.record import Record
 
 T = TypeVar("T")
-FILE = "choose.json"
 #: Questions between two looks. Looking costs nothing, so it is what a table of runs can show.
 BLOCK = 20
 
@@ -78,6 +73,8 @@ class Choice:
     @property
     def sentence(self) -> str:
         """The advice in one sentence."""
+        if not any(runner.questions for runner in self.runners):
+            return f"undecided: no program has an answer yet ({self.stopped_by})"
         runner = self.runners[0]
         if not self.running:
             return "none: every program was shown to take longer than it may"
@@ -95,7 +92,7 @@ class Choice:
     def calls_share(self) -> float:
         """The questions asked of all programs, as a share of those of the full table."""
         questions = sum(runner.questions for runner in self.runners)
-        return questions / (len(self.runners) * self.stream)
+        return questions / max(1, len(self.runners) * self.stream)
 
     def to_dict(self) -> dict[str, Any]:
         """The race as JSON."""
@@ -113,44 +110,45 @@ def choose(
     metric: str = "f1",
     watch: Watch = SILENT,
 ) -> Choice:
-    """Races the programs of `configs`, by name, until it is decided, and writes `choose.json`.
+    """Race programs until the choice is decided, and write `experiment.json`.
 
-    Each config asks the same questions with the same LM; its `out` is the folder of its run.
+    Args:
+        configs: Config of each program by name. All have the same questions and the same LM.
+        folder: Folder of the experiment.
+        rule: When a program leaves the race.
+        metric: Metric that is compared.
+        watch: The receiver of progress.
 
     Raises:
-        ConfigError: fewer than two programs, or a metric whose scores have no range.
+        ConfigError: There are fewer than two programs, or the scores of the metric have no range.
     """
     field = Field(configs, rule, metric)
-    contexts: dict[str, RunContext] = {}
-    first_context: RunContext | None = None
-    for name, config in configs.items():
-        contexts[name] = ready(config, like=first_context)
-        first_context = first_context or contexts[name]
-    examples = first_context.examples if first_context else []
+    scheduler = Scheduler(watch)
+    cells = {name: Cell(name, config, arm=name) for name, config in configs.items()}
+    outcomes = {name: Outcome(cell) for name, cell in cells.items()}
+    examples = scheduler.build(next(iter(cells.values()))).examples
     stream = field.start(examples, find_clusters(examples))
-    stopped = ""
     with locked(folder):
-        for block in blocks(field.clusters):
-            for name in field.running():
-                block_context = replace(contexts[name], examples=stream[: block.stop])
-                title = f"{name}, to question {block.stop}"
-                field.runs[name] = run(block_context, watch=watch, title=title)
-                stopped = field.runs[name].stopped_by or ""
-                if stopped:
+        try:
+            for block in blocks(field.clusters):
+                for name in field.running():
+                    title = f"{name}, to question {block.stop}"
+                    outcomes[name] = scheduler.run(cells[name], title, stream[: block.stop])
+                    if evaluation := outcomes[name].run:
+                        field.runs[name] = evaluation
+                    if outcomes[name].error is not None:
+                        outcomes[name].finished()
+                qids = [str(example.qid) for example in stream[block]]
+                for exit_row in field.take_in(qids, block):
+                    watch.say(field.exit_line(exit_row))
+                if field.race.over:
                     break
-            if stopped:
-                break
-            qids = [str(example.qid) for example in stream[block]]
-            for exit_row in field.take_in(qids, block):
-                name = field.programs[exit_row.program]
-                line = f"{name} is out after {exit_row.questions} questions: {exit_row.reason}"
-                if exit_row.winner is not None:
-                    line += f", against {field.programs[exit_row.winner]}"
-                watch.say(line)
-            if field.race.over:
-                break
+        except StoppedError:
+            pass
+        stopped = next((o.reason for o in outcomes.values() if o.state == "stopped"), "")
         choice = field.choice(stopped)
-        write_json(folder / FILE, choice.to_dict())
+        results = list(outcomes.values())
+        write_experiment(folder, "choose", results, choice.to_dict(), stopped or None)
     return choice
 
 
@@ -215,6 +213,14 @@ class Field:
         self.race.largest = max(Counter(clusters).values(), default=1)
         return [items[at] for at in order]
 
+    def exit_line(self, exit_row: Exit) -> str:
+        """Describe in a line who leaves and why."""
+        name = self.programs[exit_row.program]
+        line = f"{name} is out after {exit_row.questions} questions: {exit_row.reason}"
+        if exit_row.winner is not None:
+            line += f", against {self.programs[exit_row.winner]}"
+        return line
+
     def running(self) -> list[str]:
         """Returns the programs that are in."""
         return [self.programs[number] for number in self.race.running]
@@ -266,7 +272,7 @@ class Field:
             exits.append({**vars(exit_row), "program": program, "winner": winner})
         order = [*running, *(row["program"] for row in reversed(exits))]
         return Choice(
-            runners=[self._runner(name) for name in order if name in self.runs],
+            runners=[self._runner(name) for name in order if self._is_answered(name)],
             running=running,
             exits=exits,
             questions=self.race.questions,
@@ -275,6 +281,9 @@ class Field:
             metric=self._measure.name,
             stopped_by=stopped,
         )
+
+    def _is_answered(self, name: str) -> bool:
+        return name in self.runs and bool(self.runs[name].records)
 
     def _runner(self, name: str) -> Runner:
         evaluation = self.runs[name]

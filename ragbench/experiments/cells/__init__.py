@@ -1,0 +1,1 @@
+"""Experiments of several runs: sweeps, verdicts, choices and searches over cells."""

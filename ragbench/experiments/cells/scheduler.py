@@ -1,0 +1,153 @@
+"""Runs the cells of an experiment: compile, run, note the state; data and index are shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import dspy
+
+from ragbench.errors import ConfigError, RagbenchError, RunError, StoppedError
+from ragbench.experiments.cells.cell import Cell, Outcome
+from ragbench.experiments.compile import compile_program
+from ragbench.experiments.plans import Plan, make_plan
+from ragbench.experiments.runs.context import RunContext, ready, same_retrieval
+from ragbench.experiments.runs.runner import run
+from ragbench.experiments.runs.summary import HEADLINE
+from ragbench.experiments.watch import SILENT, Watch
+from ragbench.lms.calls import Limits, spending
+from ragbench.logs import get
+from ragbench.redact import redact
+
+_log = get(__name__)
+
+
+class Scheduler:
+    """Builds cells and runs them. Cells of one data set share data, indexes and caches.
+
+    A compile that failed is remembered, so that cells that share it try it once.
+    """
+
+    def __init__(
+        self,
+        watch: Watch = SILENT,
+        *,
+        isolated: bool = False,
+        on_message: Callable[[str], None] | None = None,
+    ) -> None:
+        """Set up.
+
+        Args:
+            watch: The receiver of progress.
+            isolated: An LM that is down ends the cell only, not the experiment.
+            on_message: The receiver of the lines of compiles. None takes `watch`.
+        """
+        self._watch = watch
+        self._isolated = isolated
+        self._on_message = on_message or (lambda line: watch.say(f"  {line}"))
+        self._contexts: list[RunContext] = []
+        self._broken: dict[Path | None, Exception] = {}
+
+    def build(self, cell: Cell) -> RunContext:
+        """Load what the cell runs on. A program that it compiles is not compiled yet."""
+        config = cell.config
+        if cell.settings:
+            config = config.but(compiled=None)
+        contexts = self._contexts
+        if contexts and contexts[0].config.data_settings() != config.data_settings():
+            contexts.clear()  # cells of one data set come together: let go of the last one's
+        for same in contexts:
+            if same_retrieval(same.config, config):
+                return ready(config, like=same)
+        contexts.append(ready(config, like=next(iter(contexts), None)))
+        return contexts[-1]
+
+    def check(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
+        """Yield each cell, what it runs on and the plan of its compile; sends no request.
+
+        Raises:
+            ConfigError: A cell cannot run. The message names it.
+        """
+        for cell in cells:
+            try:
+                run_context = self.build(cell)
+                plan = None
+                if cell.settings:
+                    plan = make_plan(cell.uncompiled, cell.settings, like=run_context)
+                yield cell, run_context, plan
+            except RagbenchError as error:
+                raise ConfigError(f"cell {cell.label}: {error}") from None
+
+    def run(
+        self, cell: Cell, title: str, questions: Sequence[dspy.Example] | None = None
+    ) -> Outcome:
+        """Run a cell, after its compile if it has one.
+
+        Args:
+            cell: The cell.
+            title: Title of its progress.
+            questions: Questions to answer. None takes those of its config.
+
+        Returns:
+            Its state; an error is in it, not raised.
+        """
+        outcome = self._outcome(cell, title, questions)
+        words = f" ({outcome.reason})" if outcome.reason else ""
+        if outcome.run and not words:
+            summary = outcome.run.summary
+            means = (f"{name.upper()} {summary.scores.get(name, 0.0):.3f}" for name in HEADLINE)
+            words = f", {summary.n} questions, {', '.join(means)}, {summary.failed} failed"
+        self._watch.say(f"{title}: {outcome.state}{words}")
+        return outcome
+
+    def _outcome(self, cell: Cell, title: str, questions: Sequence[dspy.Example] | None) -> Outcome:
+        try:
+            with ExitStack() as stack:
+                if self._isolated:
+                    stack.enter_context(spending(Limits()))
+                run_context = self.build(cell)
+                if cell.settings is not None:
+                    self._compile(cell, run_context)
+                    run_context = ready(cell.config, like=run_context)
+                if questions is not None:
+                    run_context = replace(run_context, examples=questions)
+                evaluation = run(run_context, watch=self._watch, title=title)
+        except StoppedError as error:
+            return Outcome(cell, "stopped", str(error), error=error)
+        except Exception as error:  # another cell may be well
+            if not isinstance(error, RagbenchError):
+                _log.exception("cell %s", cell.label)
+            return Outcome(cell, "failed", _reason(error), error=error)
+        if evaluation.stopped_by:
+            words = f"{evaluation.stopped_by} in {cell.label}, {evaluation.progress.words()}"
+            stop = StoppedError(words)
+            return Outcome(cell, "stopped", evaluation.stopped_by, evaluation, stop)
+        if evaluation.all_failed:
+            reason = f"all {len(evaluation.records)} questions failed"
+            return Outcome(cell, "failed", reason, evaluation)
+        return Outcome(cell, "done", run=evaluation)
+
+    def _compile(self, cell: Cell, run_context: RunContext) -> None:
+        if cell.program in self._broken:
+            raise RunError(f"its compile failed: {_reason(self._broken[cell.program])}")
+        assert cell.settings is not None
+        try:
+            compile_program(
+                cell.uncompiled,
+                cell.settings,
+                like=run_context,
+                watch=self._watch,
+                on_message=self._on_message,
+            )
+        except StoppedError:
+            raise
+        except Exception as error:
+            self._broken[cell.program] = error
+            raise
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return redact(text if isinstance(error, RagbenchError) else f"{type(error).__name__}: {text}")

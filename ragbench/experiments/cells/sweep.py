@@ -1,0 +1,124 @@
+"""Sweeps: every cell runs to the end, and each is compared with its baseline.
+
+A cell that fails is noted with its reason, and the others go on. The same command continues a
+sweep: finished questions and compiles are not asked again, cells that failed are tried again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
+
+from ragbench.errors import CompareError
+from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
+from ragbench.experiments.cells.scheduler import Scheduler
+from ragbench.experiments.cells.sweep_file import Sweep
+from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.plans import Plan
+from ragbench.experiments.runs.context import RunContext
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import locked
+from ragbench.experiments.watch import SILENT, Watch
+from ragbench.lms.calls import limit_reached
+from ragbench.metrics import Comparison, correct
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A cell, or all of an arm, against its baseline, by metric, Holm's over all of the sweep.
+
+    Where the two cannot be compared, `why` says so and `scores` is empty.
+    """
+
+    cell: str
+    baseline: str
+    scores: Mapping[str, Comparison] = field(default_factory=dict)
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep as it stands; `stopped_by` is the limit that ended it, None where none did."""
+
+    sweep: Sweep
+    outcomes: Sequence[Outcome]
+    contrasts: Sequence[Contrast]
+    stopped_by: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 when every cell is done, 1 when one failed, 3 when a limit ended the sweep."""
+        if self.stopped_by:
+            return 3
+        return int(any(outcome.state != "done" for outcome in self.outcomes))
+
+
+def check_sweep(sweep: Sweep) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
+    """Yield each cell, what it runs on and the plan of its compile; sends no request."""
+    return Scheduler().check(sweep.cells)
+
+
+def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
+    """Run every cell, or continue, and compare; no request is sent before all are checked."""
+    scheduler = Scheduler(watch, isolated=True)
+    for _ in scheduler.check(sweep.cells):
+        pass
+    with locked(sweep.folder):
+        outcomes = list(map(Outcome, sweep.cells))
+        for number, cell in enumerate(sweep.cells):
+            title = f"[{number + 1}/{len(sweep.cells)}] {cell.label}"
+            outcomes[number] = scheduler.run(cell, title)
+            write_experiment(sweep.folder, "sweep", outcomes, {})
+        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
+        results = {"contrasts": list(map(asdict, swept.contrasts))}
+        write_experiment(sweep.folder, "sweep", outcomes, results, swept.stopped_by)
+        return swept
+
+
+def arms_of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
+    """The cells of each arm, which differ in seed and repeat alone, by its label."""
+    arms: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        arms.setdefault(outcome.cell.arm, []).append(outcome)
+    return arms
+
+
+def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
+    by_label = {outcome.cell.label: outcome for outcome in outcomes}
+    arms = arms_of(outcomes)
+    sides: dict[tuple[str, str], tuple[list[Outcome], list[Outcome]]] = {}
+    for pair in sweep.pairs.items():
+        cell, base = (by_label[label] for label in pair)
+        arm = cell.cell.arm
+        base_arm = base.cell.arm
+        if arm == base_arm:  # the baseline names a seed
+            sides[pair] = ([cell], [base])
+        else:
+            sides[arm, base_arm] = (arms[arm], arms[base_arm])
+    contrasts = []
+    for labels, (cells, bases) in sides.items():
+        scores: Mapping[str, Comparison] = {}
+        why = ""
+        try:
+            runs = [_runs(bases), _runs(cells)]
+            [result] = compare_all(runs, metrics=sweep.metrics, margin=sweep.margin)
+            scores = result.scores
+        except CompareError as error:
+            why = str(error)
+        contrasts.append(Contrast(*labels, scores, why))
+    comparisons = chain.from_iterable(contrast.scores.values() for contrast in contrasts)
+    family = iter(correct(list(comparisons)))
+    corrected = []
+    for contrast in contrasts:
+        scores = {metric: next(family) for metric in contrast.scores}
+        corrected.append(replace(contrast, scores=scores))
+    return corrected
+
+
+def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation]:
+    """The runs of the cells; CompareError where one of them is not done."""
+    runs = []
+    for outcome in outcomes:
+        if outcome.state != "done" or outcome.run is None:
+            raise CompareError(f"{outcome.cell.label} is {outcome.state}")
+        runs.append(outcome.run)
+    return runs
