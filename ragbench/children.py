@@ -1,11 +1,13 @@
-"""Commands and environments of child processes: the one place that builds them.
+"""Commands, environments and cores of child processes: the one place that builds them.
 
 A child never imports from the working folder, and it gets only the keys that it needs.
 """
 
+import math
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 from ragbench.redact import is_secret
 
@@ -27,3 +29,19 @@ def child_environment(keys: Iterable[str] = ()) -> dict[str, str]:
         if name in needed or not is_secret(name):
             environment[name] = value
     return environment
+
+
+def available_cores(cgroup: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Return the number of cores that this process may use, at least 1.
+
+    Args:
+        cgroup: File with the quota of the container: microseconds of CPU time, then the period.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    try:
+        quota, period = cgroup.read_text("ascii").split()
+        limit = int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # no container, or "max"
+        return cores
+    return max(1, min(cores, math.ceil(limit)))

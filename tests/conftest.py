@@ -6,6 +6,7 @@ import os
 import signal
 
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
+os.environ["RAGBENCH_CONFIG"] = ""  # no settings file of the user
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

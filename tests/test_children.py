@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import ragbench
-from ragbench.children import child_environment
+from ragbench.children import available_cores, child_environment
 from ragbench.errors import ModelError
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs.runner import evaluate
@@ -45,6 +45,16 @@ def test_shards_in_a_hostile_folder_import_nothing_from_it(hostile: Path, tmp_pa
         found = evaluate(config)
     assert len(found.records) == 4
     assert not hostile.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"),
+    [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("x", None)],
+)
+def test_cores_are_those_of_the_container(text: str, cores: int | None, tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    unlimited = available_cores(tmp_path / "absent")
+    assert available_cores(tmp_path / "cpu.max") == (cores or unlimited)
 
 
 def test_pip_in_a_hostile_folder_is_the_installed_one(hostile: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ragbench.cli import user_settings
 from ragbench.cli.printing import flush, set_format
 from ragbench.experiments.report.table import FORMATS
 
@@ -45,6 +46,14 @@ class Command(click.Command):
                     callback=_help_all, help="Show every option and exit.",
                 )
             )  # fmt: skip
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, over the defaults of the user's settings file."""
+        user_settings.set_defaults(ctx, self)
+        rest = super().parse_args(ctx, args)
+        if ctx.default_map and user_settings.taken(ctx):
+            click.echo(f"settings of {user_settings.settings_path()}", err=True)
+        return rest
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         by_group: dict[str, list[tuple[str, str]]] = {}

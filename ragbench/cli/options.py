@@ -15,6 +15,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from ragbench.cli.command import PATH, FiniteRange, NumberOrNone, option, pairs, stack
+from ragbench.cli.user_settings import taken, without_other_lm
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.knobs import Knobs
 from ragbench.logs import LEVELS, set_level
@@ -209,9 +210,15 @@ def to_config(
         load_config,
         make_config,
     )
+    from ragbench.experiments.config.model import merge
 
+    context = click.get_current_context()
     values = _given(options, list(options))
     base = load_config(config_file) if config_file else {}
+    from_user = {}
+    for name in taken(context) & values.keys():
+        from_user[name] = values.pop(name)
+    base = merge(without_other_lm(from_user, {**base, **values}), base)
     if "compiled" not in values:
         config = make_config(values, base=base)
     else:
@@ -222,7 +229,7 @@ def to_config(
         folder = values["compiled"] = compiled_folder(values["compiled"], program or default)
         stored = compiled_fields(folder, program)
         config = make_config(values, base=base, stored=stored, owner=str(folder))
-        words = click.get_current_context().meta.get("ragbench.words", [])
+        words = context.meta.get("ragbench.words", [])
         check_sources_named(folder, config, {**base, **values}, words)
     if complete:
         check_one_run(config, values, base)

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ragbench.children import child_environment, python_command
+from ragbench.children import available_cores, child_environment, python_command
 from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.paths import cache_root as cache_root
 
@@ -324,8 +324,7 @@ def main() -> None:
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     import xllamacpp
 
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = available_cores()
     params = xllamacpp.CommonParams()
     params.model.path = gguf
     params.model_alias = {alias}

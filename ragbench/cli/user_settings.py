@@ -1,0 +1,97 @@
+"""The user's own settings file: defaults for the options of every command.
+
+It is `~/.config/ragbench.yaml`, or the file that the variable RAGBENCH_CONFIG names. A file of the
+working folder is never read: it could send a key to another server. A typed option and a config
+file of `--config` win over it. Its values are recorded as if they were typed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+VARIABLE = "RAGBENCH_CONFIG"
+#: Settings that belong to the LM of the file, and are not used with another LM.
+_OF_THE_LM = ("api_base", "header", "ca_file", "price")
+#: Settings that limit what a command spends.
+_LIMITS = ("max_cost", "max_total_tokens", "max_calls", "max_minutes")
+
+
+def settings_path() -> Path | None:
+    """Return the path of the settings file, or None if there is none.
+
+    Raises:
+        ConfigError: RAGBENCH_CONFIG names no absolute path of a file.
+    """
+    named = os.environ.get(VARIABLE)
+    if named is None:
+        path = Path.home() / ".config" / "ragbench.yaml"
+        return path if path.is_file() else None
+    if not named:
+        return None
+    path = Path(named).expanduser()
+    if not path.is_absolute() or not path.is_file():
+        from ragbench.errors import ConfigError
+
+        raise ConfigError(f"{VARIABLE}={named!r} is no absolute path of a settings file")
+    return path
+
+
+def set_defaults(ctx: click.Context, command: click.Command) -> None:
+    """Take the defaults of `command` from the settings file, if there is one."""
+    path = settings_path()
+    if path is None or ctx.resilient_parsing:
+        return
+    known = {param.name for param in command.params if isinstance(param, click.Option)}
+    values = _read(path)
+    if "lm" not in known:  # a judge is another LM
+        for name in _OF_THE_LM:
+            values.pop(name, None)
+    ctx.default_map = {name: _typed(values[name]) for name in values.keys() & known}
+
+
+def taken(ctx: click.Context) -> set[str]:
+    """Return the names of the options whose values come from the settings file."""
+    names = set()
+    for name in ctx.params:
+        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
+            names.add(name)
+    return names
+
+
+def without_other_lm(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the settings file that fit the LM that the user gives.
+
+    Args:
+        values: Values of the settings file.
+        given: Values of options and of the config file.
+    """
+    if given.get("lm") in (None, values.get("lm")):
+        return values
+    return {name: value for name, value in values.items() if name not in _OF_THE_LM}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from ragbench.experiments.config import CompileConfig, TuneConfig, load_config
+    from ragbench.experiments.config.model import check_names
+
+    values = load_config(path)
+    also = {*_LIMITS, *CompileConfig.model_fields, *TuneConfig.model_fields}
+    check_names(values, str(path), also)
+    return values
+
+
+def _typed(value: Any) -> Any:
+    """Return a value of the file as an option has it."""
+    if isinstance(value, Mapping):
+        return tuple(f"{key}={inner}" for key, inner in value.items())
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if value is None:
+        return "0"  # `limit: null` is all
+    return value
