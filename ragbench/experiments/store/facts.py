@@ -19,6 +19,7 @@ from ragbench.metrics import GROUPINGS, get_metric
 from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.metrics.silence import confidence
 from ragbench.record import Call, Failure, Ledger, Record, Totals
+from ragbench.redact import encodable
 
 #: Gives what a column has of a record.
 Column: TypeAlias = Callable[[Record], Any]
@@ -124,7 +125,8 @@ def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object,
         record = replace(record, ledger=Ledger(calls, record.ledger.path))
     columns = [get_metric(name).score(record) for name in ("evidence", "all_recall", "cost_usd")]
     value = facts_of(record)
-    return (*columns, record.qtype or None, record.hops, value, digest_of(value))
+    qtype = encodable(record.qtype) or None
+    return (*columns, qtype, record.hops, value, digest_of(value))
 
 
 def facts_of(record: Record) -> str:
