@@ -205,7 +205,7 @@ def _card(
         of_data.pop(field, None)
     unknown = list(_NEVER_SHOWN)
     for amount, columns in _COLUMNS_OF.items():
-        if any(amount in record.unknown for record in records):
+        if all(amount in record.unknown for record in records):
             unknown += columns
     return RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},

@@ -253,3 +253,16 @@ def test_failed_import_leaves_nothing_and_the_same_command_works_after(
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/b", "..", "x:y"])
 def test_folder_of_an_imported_system_is_below_runs(name: str) -> None:
     assert folder_of(name).parent == Path("runs")
+
+
+def test_imported_tokens_of_some_questions_show_their_mean_with_n(
+    tmp_path: Path, command: Any
+) -> None:
+    rows = [{"id": "q0", "answer": "Ann 0", "tokens": 600}, {"id": "q1", "answer": "Ann 1"}]
+    imported(tmp_path, rows)
+    code, out, err = command("show", tmp_path / "run", tmp_path / "run", "--format", "json")
+    assert code == 0, err
+    [table] = [part for part in json.loads(out) if part["table"] == "runs"]
+    assert table["rows"][0]["tokens"] == 600
+    assert table["rows"][0]["cost_usd"] is None
+    assert "means of tokens of 1 of 2 questions" in command("show", tmp_path / "run")[1]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ragbench.experiments.compare.spending import index_cost, index_lines
 from ragbench.experiments.report.brief import refusal_lines, run_sections
@@ -168,6 +171,9 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     if notes:
         marks = {row["mark"] for row in rows if "mark" in row}
         columns.append(Column("mark", "".join(sorted(marks))))
+    for row in rows:
+        if row.get("partly"):
+            notes.append(f"{row['program']}: means of {', '.join(row['partly'])}")
     notes += refusal_lines(evaluations, [row["program"] for row in rows])
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
@@ -183,7 +189,30 @@ def row_of_run(run: Evaluation) -> dict[str, Any]:
     if run.card.data_card.get("unanswerable"):
         for name in _SILENCE:
             row |= measured(run.records, name)
+    if "imported" in run.card.identity:
+        row |= known_amounts(run.records)
     return row | dict.fromkeys(run.card.unknown)
+
+
+def known_amounts(records: StoredRecords) -> dict[str, Any]:
+    """Return the mean of each amount over the questions for which a file states it.
+
+    The key `partly` has a line for each amount that some questions lack.
+    """
+    row: dict[str, Any] = {"partly": []}
+    for name in ("calls", "tokens", "cost_usd", "latency_s"):
+        column = records.column(get_metric(name).score)
+        values = [value for value in column.values() if value is not None]
+        if not values:
+            continue
+        if name == "latency_s":
+            p50, p95 = np.quantile(values, [0.5, 0.95])
+            row |= {"p50_s": float(p50), "p95_s": float(p95)}
+        else:
+            row[name] = fmean(values)
+        if len(values) < len(column):
+            row["partly"].append(f"{name} of {len(values)} of {len(column)} questions")
+    return row
 
 
 def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
