@@ -23,7 +23,7 @@ from ragbench.programs.rlm import RLM
 from ragbench.programs.rlm_repl.program import RLMRepl
 from ragbench.programs.search_o1 import SearchO1
 from ragbench.programs.self_ask import SelfAsk
-from ragbench.programs.self_rag import SelfRAG
+from ragbench.programs.self_rag.program import SelfRAG
 from ragbench.programs.tree_rag import RAPTOR, TreeRAG
 from ragbench.programs.vanilla import DirectRAG, VanillaRAG
 from ragbench.programs.workflow.adaptive_rag import AdaptiveRAG

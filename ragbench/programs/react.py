@@ -316,4 +316,4 @@ class StepTree:
 
 def _alike(a: tools.ToolUse, b: tools.ToolUse) -> bool:
     """Whether `a` and `b` use the same tool with nearly the same words."""
-    return a.tool == b.tool and core.jaccard(a.shown, b.shown) >= ALIKE
+    return a.tool == b.tool and core.is_repeat(a.shown, b.shown, ALIKE)

@@ -243,7 +243,7 @@ class REAP(RAGProgram[REAPKnobs]):
             self.read,
             context=self.shown(passages),
             known_facts=done.shown(done.facts),
-            sub_tasks=queries,
+            requirement=queries,
         )
         done.keep(done.read(reply.facts, passages, item))
         score = probability(reply.score)

@@ -4,7 +4,9 @@ import dspy
 
 from ragbench.signatures.types import (
     BRIEF,
+    CERTAINTY,
     GUESS,
+    IDENTIFIED,
     REMEMBERED,
     SPAN,
     STATED,
@@ -20,50 +22,47 @@ class AnswerFromContext(OfPassages):
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
-# An answer on the way to the last one: what it lacks shows by its being empty.
+# An empty intermediate answer shows that a fact is missing.
 class AnswerIfStated(AnswerFromContext):
-    """Answer the question from the passages alone. Leave the answer empty if they do not state it.
+    """Answer the question from the passages only. Leave the answer empty if they do not state it.
 
-    What they state about something else of the same kind is no answer.
+    A statement about another thing of the same kind is not an answer.
     """
 
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if they do not state it")
+    answer: str = dspy.OutputField(desc=f"{SPAN} Leave it empty if the passages do not state it.")
 
 
-# Self-Ask (Press et al. 2022, arXiv:2210.03350): what a search does not answer, the model does.
+# Self-Ask (Press et al. 2022, arXiv:2210.03350): the model answers what a search does not.
 class AnswerFollowUp(AnswerFromContext):
-    """Answer the question from the passages, or from memory where they do not state it."""
+    """Answer the question from the passages. Answer from memory if they do not state it."""
 
-    answer: str = dspy.OutputField(
-        desc="the complete name, date, number or phrase alone; empty if not known"
-    )
+    answer: str = dspy.OutputField(desc=f"{IDENTIFIED} Leave it empty if you do not know it.")
 
 
 class CombineAnswers(dspy.Signature):
     """Answer the question from the answers to its parts."""
 
-    notes: list[str] = dspy.InputField(desc="parts of the question, with their answers")
+    notes: list[str] = dspy.InputField(desc="Parts of the question with their answers.")
     question: str = dspy.InputField()
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if they do not settle it")
+    answer: str = dspy.OutputField(desc=f"{SPAN} Leave it empty if the notes do not settle it.")
 
 
-# The loop's own thoughts and facts help a forced answer; the plain reader has no such field, so
-# that its prompt stays the same for every program.
+# A separate signature, so that the prompt of the plain reader is the same for every program.
 class AnswerWithHints(dspy.Signature):
     """Answer the question from the passages and the notes."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    notes: list[str] = dspy.InputField(desc="what was found out on the way")
+    context: list[str] = dspy.InputField(desc="Passages.")
+    notes: list[str] = dspy.InputField(desc="Intermediate findings.")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
-# LightRAG (Guo et al. 2024, arXiv:2410.05779), which shows its graph beside the passages.
+# LightRAG (Guo et al. 2024, arXiv:2410.05779) puts its graph into the prompt.
 class AnswerFromGraph(dspy.Signature):
-    """Answer the question from the passages and what is known of entities and relations."""
+    """Answer the question from the passages and the graph of entities and relations."""
 
-    context: list[str] = dspy.InputField(desc="passages")
-    graph: list[str] = dspy.InputField(desc="entities, then relations, with what texts say of each")
+    context: list[str] = dspy.InputField(desc="Passages.")
+    graph: list[str] = dspy.InputField(desc="Entities, then relations, each with a description.")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
 
@@ -71,108 +70,103 @@ class AnswerFromGraph(dspy.Signature):
 class AnswerWithConfidence(AnswerFromContext):
     """Answer the question from the passages."""
 
-    confidence: float = dspy.OutputField(
-        desc="0, the passages say nothing of it, to 1, they prove the answer"
-    )
+    confidence: float = dspy.OutputField(desc=CERTAINTY)
 
 
 class DirectAnswer(OfQuestion):
     """Answer the question from memory."""
 
-    answer: str = dspy.OutputField(desc=f"{REMEMBERED}; {GUESS}")
+    answer: str = dspy.OutputField(desc=f"{REMEMBERED} {GUESS}")
 
 
-# The notes are what related sub-questions have already settled.
+# The notes are the answers of related sub-questions.
 class AnswerPart(dspy.Signature):
-    """Answer the question, which is a part of the main question, from the passages and the notes.
+    """Answer the question, a part of the main question, from the passages and the notes.
 
-    Where they settle the main question as well, answer that too.
+    If they also settle the main question, answer it too.
     """
 
-    context: list[str] = dspy.InputField(desc="passages")
-    notes: list[str] = dspy.InputField(desc="sub-questions answered before; may be empty")
+    context: list[str] = dspy.InputField(desc="Passages.")
+    notes: list[str] = dspy.InputField(desc="Earlier sub-questions with their answers.")
     main_question: str = dspy.InputField()
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=STATED)
-    confidence: float = dspy.OutputField(
-        desc="0, passages and notes say nothing of it, to 1, they prove the answer"
-    )
+    confidence: float = dspy.OutputField(desc=CERTAINTY)
     main_answer: str = dspy.OutputField(
-        desc=f"to the main question: {SPAN}; empty while facts are missing"
+        desc=f"Answer to the main question. {SPAN} Leave it empty while facts are missing."
     )
 
 
 # A step of MA-RAG (Nguyen et al. 2025, arXiv:2505.20096), which may be answered from memory.
 class AnswerTask(dspy.Signature):
-    """Answer the question from the notes, or from memory where they do not bear on it."""
+    """Answer the question from the notes. Answer from memory if they do not help."""
 
-    notes: list[str] = dspy.InputField(desc="what the passages found state; may be empty")
+    notes: list[str] = dspy.InputField(desc="Statements from the retrieved passages.")
     question: str = dspy.InputField()
-    answer: str = dspy.OutputField(
-        desc="the complete name, date, number or phrase alone; empty if not known"
-    )
-    success: bool = dspy.OutputField(desc="whether the question is answered")
-    rating: int = dspy.OutputField(desc="0, a guess, to 10, beyond doubt")
+    answer: str = dspy.OutputField(desc=f"{IDENTIFIED} Leave it empty if you do not know it.")
+    success: bool = dspy.OutputField(desc="True if the question is answered.")
+    rating: int = dspy.OutputField(desc="Certainty of the answer, from 0 (a guess) to 10.")
 
 
-# A line of the plan: what was looked up, what it found out, the labels of its passages.
 class AnswerFromPlan(dspy.Signature):
     """Answer the question from the passages."""
 
     plan: list[str] = dspy.InputField(
-        desc="what was looked up, what it found out, and the labels of its passages"
+        desc="Look-ups with their findings and the labels of their passages."
     )
-    context: list[str] = dspy.InputField(desc="passages, each after its label, such as [n1.1]")
+    context: list[str] = dspy.InputField(desc="Passages, each after its label, such as [n1.1].")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
     citations: list[str] = dspy.OutputField(
-        desc="labels of the passages that prove the answer, such as n1.1"
+        desc="Labels of the passages that prove the answer, such as n1.1."
     )
 
 
 class CitedAnswer(OfPassages):
-    """Write what the passages state that answers the question, then answer it."""
+    """Write the statements of the passages that answer the question. Then answer it."""
 
-    claims: list[StatedFact] = dspy.OutputField(desc="empty if they state nothing on it")
+    claims: list[StatedFact] = dspy.OutputField(desc="Leave it empty if no passage helps.")
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
 class CitedPart(CitedAnswer):
-    """Write what the passages state that answers the question, then answer it."""
+    """Write the statements of the passages that answer the question. Then answer it."""
 
     answer: str = dspy.OutputField(desc=STATED)
 
 
-# FaithfulRAG (Zhang et al. 2025, arXiv:2506.08938): the notes are pieces of the passages that are
-# near to what the model remembers.
+# FaithfulRAG (Zhang et al. 2025, arXiv:2506.08938): the notes are the pieces of the passages that
+# are nearest to the remembered facts.
 class AnswerFaithfully(AnswerWithHints):
     """Answer the question from the passages and the notes.
 
-    Where memory says otherwise, follow the passages.
+    If memory contradicts the passages, follow the passages.
     """
 
-    notes: list[str] = dspy.InputField(desc="pieces of the passages that matter most")
+    notes: list[str] = dspy.InputField(desc="The most relevant pieces of the passages.")
 
 
 class AnswerInStages(dspy.Signature):
-    """Judge by the notes, check that against the passages, then answer the question.
+    """Answer from the notes, check that answer against the passages, then answer the question.
 
-    Where memory says otherwise, follow the passages.
+    If memory contradicts the passages, follow the passages.
     """
 
-    context: list[str] = dspy.InputField(desc="passages")
-    notes: list[str] = dspy.InputField(desc="pieces of the passages that matter most")
+    context: list[str] = dspy.InputField(desc="Passages.")
+    notes: list[str] = dspy.InputField(desc="The most relevant pieces of the passages.")
     question: str = dspy.InputField()
-    analysis: str = dspy.OutputField(desc="what the notes say about the question")
-    first_answer: str = dspy.OutputField(desc="by the notes alone; empty if they lack it")
-    check: str = dspy.OutputField(desc="whether the passages agree, and what they say instead")
+    analysis: str = dspy.OutputField(desc="Statements of the notes about the question.")
+    first_answer: str = dspy.OutputField(
+        desc="Answer from the notes only. Leave it empty if they lack it."
+    )
+    check: str = dspy.OutputField(desc="Agreement or contradiction of the passages.")
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
 class SynthesizeAnswer(dspy.Signature):
     """Answer the question from the notes."""
 
-    notes: list[str] = dspy.InputField(desc="what was found out")
+    notes: list[str] = dspy.InputField(desc="Findings.")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)
 
@@ -180,27 +174,27 @@ class SynthesizeAnswer(dspy.Signature):
 class CombineNotes(dspy.Signature):
     """Answer the question from the notes."""
 
-    notes: list[str] = dspy.InputField(desc="what was found out")
+    notes: list[str] = dspy.InputField(desc="Findings.")
     question: str = dspy.InputField()
-    instruction: str = dspy.InputField(desc="how to combine the notes; may be empty")
+    instruction: str = dspy.InputField(desc="Rule that combines the notes. It may be empty.")
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
 class RefineAnswer(dspy.Signature):
     """Correct or complete the draft answer from the passages and the notes."""
 
-    context: list[str] = dspy.InputField(desc="passages; may be empty")
-    notes: list[str] = dspy.InputField(desc="what was found out")
+    context: list[str] = dspy.InputField(desc="Passages. It may be empty.")
+    notes: list[str] = dspy.InputField(desc="Findings.")
     question: str = dspy.InputField()
-    draft: str = dspy.InputField(desc="the answer so far; may be empty")
+    draft: str = dspy.InputField(desc="Current answer. It may be empty.")
     answer: str = dspy.OutputField(desc=BRIEF)
 
 
-# What a loop of code found out, where it ended without an answer of its own.
+# The output of a loop of code that ended without a submitted answer.
 class AnswerFromCode(dspy.Signature):
-    """Answer the question from what the code showed."""
+    """Answer the question from the output of the code."""
 
-    environment: list[str] = dspy.InputField(desc="variables of the code")
-    trajectory: str = dspy.InputField(desc="turns of code, and what each showed")
+    environment: list[str] = dspy.InputField(desc="Variables of the code.")
+    trajectory: str = dspy.InputField(desc="Turns of code with their output.")
     question: str = dspy.InputField()
     answer: str = dspy.OutputField(desc=BRIEF)

@@ -4,7 +4,10 @@ from typing import Literal
 
 import dspy
 
-from ragbench.signatures.types import BRIEF, GUESS, NAMED, SPAN, OfPassages, OfQuestion
+from ragbench.signatures.types import BRIEF, CERTAINTY, GUESS, NAMED, SPAN, OfPassages, OfQuestion
+
+_MISSING = "while a fact is missing"
+_SETTLED = "all facts are known, or more searches find nothing"
 
 
 # One step of interleaved reasoning and retrieval (Trivedi et al. 2023, arXiv:2212.10509). A choice
@@ -12,77 +15,75 @@ from ragbench.signatures.types import BRIEF, GUESS, NAMED, SPAN, OfPassages, OfQ
 class CoTStep(OfPassages):
     """Write the next sentence of a chain of thought that answers the question from the passages."""
 
-    thoughts: str = dspy.InputField(desc="reasoning so far")
+    thoughts: str = dspy.InputField(desc="Previous sentences.")
     sentences_left: int = dspy.InputField(
-        desc="this one counts; at 1, answer unless a fact is missing"
+        desc="Remaining sentences, this one included. At 1, answer unless a fact is missing."
     )
     thought: str = dspy.OutputField(
-        desc="one new sentence: what the passages state, or what follows from it"
+        desc="One new sentence: a statement of the passages or a conclusion. While a fact is "
+        "missing, write about that fact only and name only its subject."
     )
     next_step: Literal["search", "answer"] = dspy.OutputField(
-        desc="search, by this sentence alone, while facts are missing; answer once none is, or "
-        "once searching finds nothing more"
+        desc=f"search: search with this sentence, {_MISSING}. answer: {_SETTLED}."
     )
-    answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")
+    answer: str = dspy.OutputField(desc=f"Leave it empty if search. {SPAN}")
 
 
-# FLARE's look-ahead (Jiang et al. 2023, arXiv:2305.06983): a sentence, and what in it is in doubt.
+# FLARE's look-ahead (Jiang et al. 2023, arXiv:2305.06983): a sentence and its uncertain words.
 class DraftSentence(OfPassages):
-    """Write the next sentence of reasoning from the passages, or from memory where they lack it."""
+    """Write the next sentence of reasoning from the passages, or from memory if they lack it."""
 
-    thoughts: str = dspy.InputField(desc="reasoning so far")
+    thoughts: str = dspy.InputField(desc="Previous sentences.")
     thought: str = dspy.OutputField(
-        desc="one new sentence that states a fact, not that one is unknown"
+        desc="One new sentence that states a fact. Do not write that a fact is unknown."
     )
     uncertain_words: list[str] = dspy.OutputField(
-        desc="names, dates and numbers of the sentence that the passages do not state; empty if "
-        "none"
+        desc="Names, dates and numbers of the sentence that the passages do not state. Leave it "
+        "empty if none."
     )
-    confidence: float = dspy.OutputField(
-        desc="0, the passages say nothing of it, to 1, they prove the sentence"
-    )
+    confidence: float = dspy.OutputField(desc=CERTAINTY)
     next_step: Literal["continue", "answer"] = dspy.OutputField(
-        desc="answer once the reasoning settles the question"
+        desc="answer: the reasoning settles the question. continue: it does not."
     )
-    answer: str = dspy.OutputField(desc=f"empty if continue, else {SPAN}")
+    answer: str = dspy.OutputField(desc=f"Leave it empty if continue. {SPAN}")
 
 
 # One turn of a text-protocol tool loop (Yao et al. 2023, arXiv:2210.03629): an answer, or the use
-# of a tool. The answer stands before the tool, since a small model does not choose to finish before
+# of a tool. The answer is before the tool, because a small model does not choose to finish before
 # it has written one. A program narrows `tool` to the Literal of its own tools. One text argument,
 # not a dict: a free-form object cannot be held to a schema, and small models then lose the other
 # fields as well.
 class _Step(dspy.Signature):
-    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
+    """Answer the question from the steps. Use a tool only for a fact that they lack."""
 
     tools: list[str] = dspy.InputField()
     question: str = dspy.InputField()
-    trajectory: str = dspy.InputField(desc="steps so far")
-    steps_left: int = dspy.InputField(desc=f"at the last, answer: {GUESS}")
-    thought: str = dspy.OutputField(desc="what the steps show, and what to do next and why")
-    answer: str = dspy.OutputField(desc=f"{SPAN}; empty if the steps do not settle the question")
-    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use now")
+    trajectory: str = dspy.InputField(desc="Previous steps.")
+    steps_left: int = dspy.InputField(desc=f"At 0, answer. {GUESS}")
+    thought: str = dspy.OutputField(desc="Findings of the steps, and the reason for the next one.")
+    answer: str = dspy.OutputField(desc=f"{SPAN} Leave it empty if the steps do not settle it.")
+    tool: str = dspy.OutputField(desc="finish if there is an answer, else the tool to use.")
 
 
 class ReActStep(_Step):
-    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
+    """Answer the question from the steps. Use a tool only for a fact that they lack."""
 
-    argument: str = dspy.OutputField(desc="what the tool is given; empty for finish")
+    argument: str = dspy.OutputField(desc="Argument of the tool. Leave it empty for finish.")
 
 
 # For tools that take several texts.
 class ToolStep(_Step):
-    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
+    """Answer the question from the steps. Use a tool only for a fact that they lack."""
 
     arguments: list[str] = dspy.OutputField(
-        desc="what the tool is given, one text an item; empty for finish"
+        desc="Arguments of the tool, one text each. Leave it empty for finish."
     )
 
 
 # One turn of native tool calling: the provider's own protocol carries tools and calls, and a turn
 # without a call is the answer.
 class ToolTurn(dspy.Signature):
-    """Answer the question from what the steps show. Use a tool only for a fact that they lack."""
+    """Answer the question from the steps. Use a tool only for a fact that they lack."""
 
     history: dspy.History = dspy.InputField()
     tools: list[dspy.Tool] = dspy.InputField()
@@ -93,64 +94,62 @@ class ToolTurn(dspy.Signature):
 
 # A turn of Recursive Language Models (Zhang et al. 2025, arXiv:2512.24601).
 class WriteCode(dspy.Signature):
-    """Answer the question with Python that looks at the variable context, a block a turn.
+    """Answer the question with Python code that explores the variable context, a block per turn.
 
-    Only what a block prints is shown. Look at a few items first, then search them by code, and use
-    llm_query to read what code cannot. Call SUBMIT(answer) once the answer is found.
+    You see only what a block prints. Look at a few items first, then search them by code. Use
+    llm_query to read text that code cannot interpret. Call SUBMIT(answer) with the answer.
     """
 
-    environment: list[str] = dspy.InputField(desc="variables, rules and functions")
+    environment: list[str] = dspy.InputField(desc="Variables, rules and functions.")
     question: str = dspy.InputField()
-    trajectory: str = dspy.InputField(desc="turns so far")
-    turns_left: int = dspy.InputField(desc="at the last, submit")
-    reasoning: str = dspy.OutputField(desc="what the turns show, and what to look at next")
-    code: str = dspy.OutputField(desc=f"one block of Python; what it submits: {BRIEF}")
+    trajectory: str = dspy.InputField(desc="Previous turns.")
+    turns_left: int = dspy.InputField(desc="At 1, submit.")
+    reasoning: str = dspy.OutputField(desc="Findings of the turns, and the next thing to look at.")
+    code: str = dspy.OutputField(desc=f"One block of Python. Format of a submitted answer: {BRIEF}")
 
 
-# What the model knows before it reads (FaithfulRAG: Zhang et al. 2025, arXiv:2506.08938).
+# Knowledge of the model before it reads (FaithfulRAG: Zhang et al. 2025, arXiv:2506.08938).
 class RecallFacts(OfQuestion):
     """State from memory the facts that the question needs."""
 
     facts: list[str] = dspy.OutputField(
-        desc="one short statement each, as far as it is remembered; empty if nothing is"
+        desc="One short remembered statement each. Leave it empty if you remember none."
     )
 
 
 class RecallPassage(OfQuestion):
     """Write from memory a passage that states the facts and answers the question."""
 
-    facts: list[str] = dspy.InputField(desc="what must be known")
-    passage: str = dspy.OutputField(desc="about 100 words; empty if nothing is remembered")
+    facts: list[str] = dspy.InputField(desc="Required facts.")
+    passage: str = dspy.OutputField(desc="About 100 words. Leave it empty if you remember nothing.")
 
 
-# Self-Ask (Press et al. 2022, arXiv:2210.03350): is a follow-up question needed, and which.
+# Self-Ask (Press et al. 2022, arXiv:2210.03350): the need of a follow-up question, and its text.
 class FollowUpStep(OfQuestion):
-    """Answer the question from the notes, or write the follow-up question to be answered first."""
+    """Answer the question from the notes, or write the next follow-up question."""
 
-    notes: list[str] = dspy.InputField(desc="follow-up questions with their answers; may be empty")
-    follow_ups_left: int = dspy.InputField(desc="at 0, answer")
+    notes: list[str] = dspy.InputField(desc="Follow-up questions with their answers.")
+    follow_ups_left: int = dspy.InputField(desc="At 0, answer.")
     next_step: Literal["follow_up", "answer"] = dspy.OutputField(
-        desc="follow_up while a fact is missing; answer once none is, or once "
-        "asking finds nothing more"
+        desc=f"follow_up: ask, {_MISSING}. answer: {_SETTLED}."
     )
     follow_up: str = dspy.OutputField(
-        desc=f"of one fact, and such that it can be read alone; {NAMED}; empty if answer"
+        desc=f"One self-contained question for one fact. Leave it empty if answer. {NAMED}"
     )
-    answer: str = dspy.OutputField(desc=f"empty if follow_up, else {SPAN}")
+    answer: str = dspy.OutputField(desc=f"Leave it empty if follow_up. {SPAN}")
 
 
 # A turn of Search-o1 (Li et al. 2025, arXiv:2501.05366), which ends in a search or in the answer.
 class ReasonStep(OfQuestion):
-    """Reason on about the question. Search where a fact is missing; answer once none is."""
+    """Continue the reasoning about the question. Search if a fact is missing, else answer."""
 
-    thoughts: list[str] = dspy.InputField(desc="reasoning and results of searches so far")
-    searches_left: int = dspy.InputField(desc="at 0, answer")
-    thought: str = dspy.OutputField(desc="what follows from the reasoning so far, step by step")
+    thoughts: list[str] = dspy.InputField(desc="Previous reasoning and results of searches.")
+    searches_left: int = dspy.InputField(desc="At 0, answer.")
+    thought: str = dspy.OutputField(desc="Conclusions from the reasoning, step by step.")
     next_step: Literal["search", "answer"] = dspy.OutputField(
-        desc="search while a fact is missing; answer once none is, or once "
-        "searching finds nothing more"
+        desc=f"search: search with the query, {_MISSING}. answer: {_SETTLED}."
     )
     query: str = dspy.OutputField(
-        desc=f"what to search for, such that it can be read alone; {NAMED}; empty if answer"
+        desc=f"One self-contained search query. Leave it empty if answer. {NAMED}"
     )
-    answer: str = dspy.OutputField(desc=f"empty if search, else {SPAN}")
+    answer: str = dspy.OutputField(desc=f"Leave it empty if search. {SPAN}")

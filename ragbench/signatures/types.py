@@ -3,9 +3,9 @@
 Names, order and descriptions of the types' fields appear in prompts and JSON schemas. Defaults are
 for replies that leave a field out: no schema shows them, since a model that sees one copies it.
 
-A signature describes its final answer by `BRIEF`, or by `SPAN` where it may stay blank; a call
-puts the wording of the knob `answer_style` in the place of `SPAN`. A best guess is asked of the
-last answer alone: an answer on the way stays empty, by which a missing fact shows.
+A signature describes its final answer by `BRIEF`, or by `SPAN` if it may stay empty. A call
+replaces `SPAN` by the wording of the knob `answer_style`. Only the last answer asks for a best
+guess: an empty intermediate answer shows that a fact is missing.
 """
 
 from collections.abc import Mapping
@@ -19,48 +19,56 @@ AnswerStyle = Literal["brief", "free", "long"]
 
 
 class OfQuestion(dspy.Signature):
-    """Whatever begins with the question."""
+    """Base of signatures whose first input is the question."""
 
     question: str = dspy.InputField()
 
 
 class OfPassages(dspy.Signature):
-    """Whatever begins with passages and the question."""
+    """Base of signatures whose first inputs are passages and the question."""
 
-    context: list[str] = dspy.InputField(desc="passages")
+    context: list[str] = dspy.InputField(desc="Passages.")
     question: str = dspy.InputField()
 
 
 # Small models copy a bare "yes or no" from a description, so it names its questions.
 SPAN = (
-    "the complete name, date, number or phrase alone, as the passages write it; yes or no if the "
-    "question asks whether"
+    "Only the complete name, date, number or phrase, as the passages write it. "
+    "Yes or no if the question asks whether."
 )
 ANSWER_STYLES: Mapping[AnswerStyle, str] = {
     "brief": SPAN,
-    "free": "one or two sentences",
-    "long": "a full answer with every fact that bears on it, in as many paragraphs as it needs",
+    "free": "One or two sentences.",
+    "long": "A full answer with every relevant fact, in as many paragraphs as needed.",
 }
-#: `SPAN` where there are no passages.
+#: `SPAN` for an answer without passages.
 REMEMBERED = (
-    "the complete name, date, number or phrase alone; yes or no if the question asks whether"
+    "Only the complete name, date, number or phrase. Yes or no if the question asks whether."
 )
-GUESS = "a best guess rather than a refusal"
-#: What the last answer is without its facts: a guess, or a word that says so.
+GUESS = "If unsure, give a best guess, not a refusal."
+#: The last answer if its facts are missing: a guess, or the words "not stated".
 OnMissing = Literal["guess", "say_so"]
-SAY_SO = '"not stated" rather than a guess'
-BRIEF = f"{SPAN}; {GUESS}"
-#: Of what becomes a query: a bare name finds whatever else has it too.
-NAMED = "each name with what it is, such as the merchant NAME"
-#: An answer on the way to the last one.
-STATED = "the complete name, date, number or phrase alone; empty if not stated"
+SAY_SO = 'If the facts are missing, write "not stated", not a guess.'
+BRIEF = f"{SPAN} {GUESS}"
+#: For fields that become queries: a bare name also finds its namesakes.
+NAMED = "Write each name with a description, such as the merchant NAME."
+#: For intermediate answers, which become parts of queries.
+IDENTIFIED = (
+    "Only the date, number, phrase or complete name. Write a name with the words that identify it, "
+    "such as a profession or a year."
+)
+STATED = f"{IDENTIFIED} Leave it empty if not stated."
+CERTAINTY = "From 0 (the passages do not mention it) to 1 (they prove it)."
+#: A self-contained text can be read without the question and the other texts.
+SELF_CONTAINED = "It must be self-contained."
 
 
 @lru_cache(maxsize=256)  # adapters keep what they make of a signature
 def styled(
     signature: type[dspy.Signature], style: AnswerStyle, on_missing: OnMissing = "guess"
 ) -> type[dspy.Signature]:
-    """`signature` with the final answer described as `style` and `on_missing` have it."""
+    """Return `signature` with the final answer described by `style` and `on_missing`."""
+    declared = signature
     for name, field in signature.fields.items():
         described = str(field.json_schema_extra.get("desc", ""))
         worded = _restyled(described, style, on_missing)
@@ -68,7 +76,9 @@ def styled(
             signature = signature.with_updated_fields(name, desc=worded)
     worded = _restyled(signature.instructions, style, on_missing)
     if worded != signature.instructions:
-        signature = signature.with_instructions(worded)  # as those of a REPL have it
+        signature = signature.with_instructions(worded)  # such as the instructions of a REPL
+    if signature is not declared:
+        signature.__name__ = declared.__name__
     return signature
 
 
@@ -115,8 +125,8 @@ class Shown(BaseModel):
 class StatedFact(Shown):
     """A statement read off numbered passages."""
 
-    statement: str = Field(description="one full sentence")
-    evidence: list[int] = Field(default=[], description="numbers of the passages that state it")
+    statement: str = Field(description="One full sentence.")
+    evidence: list[int] = Field(default=[], description="Numbers of the passages that state it.")
 
 
 class Fact(StatedFact):
@@ -124,88 +134,88 @@ class Fact(StatedFact):
 
     fulfillment: Literal["direct", "partial", "failed"] = Field(
         default="direct",
-        description="direct: it meets the requirement; partial: a part of it; failed: it says "
-        "that the passages do not",
+        description="direct: it meets the requirement. partial: it meets a part of it. failed: "
+        "the passages do not state it.",
     )
 
 
 class Triple(Shown):
     """A fact as a relation of two things."""
 
-    subject: str = Field(description="a name")
-    relation: str = Field(description="a verb or noun, as in: was born in")
-    object: str = Field(description="a name, date or number")
+    subject: str = Field(description="A name.")
+    relation: str = Field(description="A verb or noun, such as: was born in.")
+    object: str = Field(description="A name, date or number.")
 
 
 class GraphEntity(Shown):
     """An entity, its type, and what a text says of it."""
 
-    name: str = Field(description="as the text writes it")
-    type: str = Field(default="", description="one of the given types")
-    description: str = Field(default="", description="what the text says of it")
+    name: str = Field(description="Spelled like in the text.")
+    type: str = Field(default="", description="One of the given types.")
+    description: str = Field(default="", description="Summary of the text about it.")
 
 
 class GraphRelation(Shown):
     """How two entities are related."""
 
-    source: str = Field(description="name of an entity")
-    target: str = Field(description="name of another")
-    description: str = Field(default="", description="how they are related")
-    strength: float = Field(default=1, description="1, loosely, to 10, closely related")
+    source: str = Field(description="Name of an entity.")
+    target: str = Field(description="Name of another entity.")
+    description: str = Field(default="", description="Their relation.")
+    strength: float = Field(default=1, description="From 1 (loose) to 10 (close).")
 
 
 class KeyedRelation(GraphRelation):
     """How two entities are related, and the themes of it."""
 
-    keywords: list[str] = Field(default=[], description="words for the themes of the relation")
+    keywords: list[str] = Field(default=[], description="Themes of the relation.")
 
 
 class SubTask(Shown):
     """A sub-question of a plan."""
 
-    id: str = Field(description="short, such as 1")
-    question: str = Field(description=f"of one fact; {NAMED}")
-    depends_on: list[str] = Field(default=[], description="ids of earlier ones that it needs")
-    status: Literal["open", "done", "failed"] = Field(default="open", description="open if new")
+    id: str = Field(description="Short, such as 1.")
+    question: str = Field(description=f"Asks for one fact. {NAMED}")
+    depends_on: list[str] = Field(default=[], description="Ids of earlier ones that it needs.")
+    status: Literal["open", "done", "failed"] = Field(default="open", description="open if new.")
 
 
 class PlanAction(Shown):
     """One search for one sub-question of a plan."""
 
-    requirement_id: str = Field(description="id of the sub-question")
-    query: str = Field(description=f"what to search for, without placeholders; {NAMED}")
+    requirement_id: str = Field(description="Id of the sub-question.")
+    query: str = Field(description=f"Search query without placeholders. {NAMED}")
 
 
 class LookUpNode(Shown):
     """A look-up of a plan."""
 
     id: str = Field(description="n1, n2, ...")
-    query: str = Field(description=f"what to search for; {NAMED}")
+    query: str = Field(description=f"Search query. {NAMED}")
     op: Literal["lookup", "bridge", "filter", "compare", "aggregate", "verify"] = Field(
-        default="lookup", description="what kind of look-up it is"
+        default="lookup", description="Kind of look-up."
     )
-    depends_on: list[str] = Field(default=[], description="ids of the look-ups that it waits for")
+    depends_on: list[str] = Field(default=[], description="Ids of the look-ups that it waits for.")
     confidence: float | None = Field(
-        default=None, description="0 to 1: how likely a passage on it is to exist"
+        default=None, description="Probability that a passage about it exists, from 0 to 1."
     )
-    cost: int = Field(default=1, description="from 1: how much must be searched")
+    cost: int = Field(default=1, description="Search effort, 1 or more.")
 
 
 class PlanNode(LookUpNode):
     """A look-up of a plan, and what it finds out for others."""
 
     produces: list[str] = Field(
-        default=[], description="names of variables; empty if none uses them"
+        default=[], description="Names of variables. Leave it empty if no look-up uses them."
     )
 
 
 class Binding(Shown):
     """A variable and one value of it."""
 
-    variable: str = Field(description="its name, as given")
+    variable: str = Field(description="Its given name.")
     value: str = Field(
-        description="the complete name, date or number; of a name also what it is, such as the "
-        "merchant NAME"
+        description="The complete name, date or number. Write a name with a description, such as "
+        "the merchant NAME."
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, get_args
 import dspy
 import pytest
 
+import ragbench.signatures
 from ragbench.context import current, use
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
@@ -242,6 +243,30 @@ def test_every_predictor_has_a_name_and_a_role(name: str, variant: str) -> None:
     predictors = {path.removesuffix(".predict") for path, _ in program.named_predictors()}
     assert {row.predictor.removesuffix(".predict") for row in rows} == predictors != set()
     assert all(row.role != "sub" for row in rows)
+
+
+@pytest.mark.parametrize(("name", "variant"), ALL)
+def test_predictor_signature_of_every_program_has_its_declared_name(
+    name: str, variant: str
+) -> None:
+    for path, predictor in make(name, variant).named_predictors():
+        assert predictor.signature.__name__ in vars(ragbench.signatures), path
+
+
+def test_default_programs_use_the_signatures_of_the_specification() -> None:
+    used: dict[str, set[str]] = {}
+    for name, program in PROGRAMS:
+        used[name] = set()
+        for _, predictor in make(name, next(iter(program.variants))).named_predictors():
+            signature = getattr(ragbench.signatures, predictor.signature.__name__)
+            used[name] |= {kind.__name__ for kind in signature.__mro__}
+    wanted = {
+        "RetrievalDecision", "IsRel", "IsSup", "PlannerAction", "FactExtract",
+        "RecursiveDecompose",
+    }  # fmt: skip
+    assert wanted <= set().union(*used.values())
+    assert {"IsRel", "IsSup", "RetrievalDecision"} <= used["self_rag"]
+    assert "FactExtract" in used["reap"]
 
 
 #: Calls with the default knobs where the script answers and never needs a loop.

@@ -12,7 +12,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.lms.adapters import make_adapter
 from ragbench.passages import Passage
-from ragbench.programs.core import fuse, predict, render
+from ragbench.programs.core import fuse, is_repeat, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Budget, BudgetSpentError, Trace
@@ -130,7 +130,7 @@ PARTS = {1: "Who wrote it?", 2: "Where was {1} born?"}
         ),
         ("the {author} of it", {1: "Orla"}, "the {author} of it", {}),
         (PARTS[2], {1: "unknown"}, "Where was (Who wrote it) born?", {"unfilled_placeholder": 1}),
-        (PARTS[2].replace("1", "7"), {}, "Where was born?", {"bad_placeholder": 1}),
+        (PARTS[2].replace("1", "7"), {}, "", {"bad_placeholder": 1}),
     ],
 )
 def test_placeholders(text: str, answers: Any, filled: str, counted: Any) -> None:
@@ -138,6 +138,23 @@ def test_placeholders(text: str, answers: Any, filled: str, counted: Any) -> Non
     assert with_answers(text, PARTS, answers, lambda event: counts.update([event])) == filled
     assert counts == counted
     assert bool(answers_used(text)) == (filled != text)
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier", "repeats"),
+    [
+        ("Who directed the film Salt Road (1931 film)?",
+         "Who directed the film Salt Road (1938 film)?", False),
+        ("author of the old novel Salt Road by Orla", "author of the old novel Salt Road by Tam",
+         False),
+        ("Who directed Salt Road?", "Who is the mother of the person who directed Salt Road?",
+         False),
+        ("author of the novel salt road", "The author of the novel Salt Road", True),
+        ("Which old town is bigger, A or B?", "What old town is bigger, A or B?", True),
+    ],
+)  # fmt: skip
+def test_repeat_is_not_a_part_and_not_another_name(text: str, earlier: str, repeats: bool) -> None:
+    assert is_repeat(text, earlier, 0.75) is repeats
 
 
 def test_fusion_by_reciprocal_ranks_or_by_the_best_score() -> None:
@@ -171,7 +188,7 @@ def test_token_probabilities_are_read_at_the_place_of_the_label() -> None:
 def graded(said: dict[str, Any], source: Any) -> Any:
     lm = ScriptedLM(lambda asked: said)
     with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        predictor = predict(RetrievalDecision)
+        predictor = grader(RetrievalDecision, source)
         return ask_probabilities(new_trace(), predictor, "retrieve", BOOLEANS, source=source)
 
 
@@ -180,6 +197,8 @@ def test_where_probabilities_come_from() -> None:
         predictor = grader(signature, "logprob")
         assert predictor.config == {"logprobs": True, "top_logprobs": 20}
         assert "confidence" not in predictor.signature.output_fields
+    verbal = grader(IsRel, "verbal").signature
+    assert (verbal.__name__, list(verbal.output_fields)) == ("IsRel", ["relevance", "confidence"])
     with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
         graded({"retrieve": True, "confidence": 1.0}, "logprob")
     # A stated label is never less likely than by chance.

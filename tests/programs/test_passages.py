@@ -11,7 +11,7 @@ from ragbench.programs.workflow.crag import strips_of
 from ragbench.programs.workflow.faithful_rag import pieces_of
 from ragbench.signatures import QUERY_ACTIONS
 from tests.fakes import Asked, Reply
-from tests.programs.shelf import TOWN, ask, check, ended, queries, rules, shelf, shown, step
+from tests.programs.shelf import COUNTY, TOWN, ask, check, ended, queries, rules, shelf, shown, step
 
 HARWICK: Any = [{"answer": "Harwick"}]
 
@@ -140,21 +140,72 @@ def test_per_passage_answers_from_the_relevant_passages_and_counts_probabilities
     assert notes_of(prediction)[0]["score"] == pytest.approx(0.8 + 0.7 + 0.25)
 
 
+def next_sentence(asked: Asked) -> Reply:
+    """The next fact of the chain from Salt Road to its author's county, from the right passage."""
+    said = asked.inputs["thoughts"]
+    nothing = {"relevance": "irrelevant", "sentence": "", "support": "none", "utility": 1}
+    for title, sentence, answer in (
+        ("Salt Road", "Salt Road is by Orla Venn.", ""),
+        ("Orla Venn", "Orla Venn was born in Harwick.", ""),
+        ("Harwick", "Harwick is in Dunmoor.", "Dunmoor"),
+    ):
+        if sentence not in said:
+            if of(asked, title):
+                return {"relevance": "relevant", "sentence": sentence, "support": "full",
+                        "utility": 5 if answer else 3, "answer": answer}  # fmt: skip
+            return {**nothing, "answer": ""}
+    raise AssertionError("the answer was given")
+
+
+def long_form(**replies: Any) -> Any:
+    decides = {"retrieve": True}
+    script = rules(**{"SegmentDecision": decides, "CritiquedSentence": next_sentence, **replies})
+    return ask(SelfRAG(shelf(), variant="beam", k=4, depth=4), script, COUNTY)
+
+
+def test_beam_follows_a_chain_of_facts_over_passages_to_the_answer() -> None:
+    prediction, lm, _ = long_form()
+    assert ended(prediction) == ("Dunmoor", "answered")
+    first, second = "Salt Road is by Orla Venn.", "Orla Venn was born in Harwick."
+    searched = [COUNTY, f"{COUNTY} {first}", "by Orla Venn.", f"{COUNTY} {second}",
+                "Orla Venn Harwick."]  # fmt: skip
+    assert queries(prediction) == searched
+    assert [p.pid for p in prediction.passages[:3]] == ["Salt Road", "Orla Venn", "Harwick"]
+    assert lm.signatures.count("SegmentDecision") == 3
+
+
+@pytest.mark.parametrize("support", ["none", "partial"])
+def test_beam_drops_unsupported_sentences_and_answers_from_the_others(support: str) -> None:
+    def written(asked: Asked) -> Reply:
+        return {"relevance": "relevant", "sentence": f"Fact {asked.number}.", "support": support,
+                "utility": 2, "answer": ""}  # fmt: skip
+
+    replies: Any = {"CritiquedSentence": written, "SynthesizeAnswer": {"answer": "Dunmoor"}}
+    prediction, lm, _ = long_form(**replies)
+    if support == "none":
+        assert ended(prediction) == ("noanswer", "no_progress")
+        assert prediction.counts["no_supported_sentence"] == 1
+    else:
+        assert ended(prediction) == ("Dunmoor", "max_steps")
+        assert shown(lm, "SynthesizeAnswer")["notes"].count("Fact") == 4
+        assert lm.signatures.count("SegmentDecision") == 1 + 3 * 2  # two paths after the first
+
+
 # -- crag
 
 SECOND = "Eastmere county"
 
 
-def grade(relevance: str, confidence: float = 1.0) -> dict[str, Any]:
-    return {"relevance": relevance, "confidence": confidence}
+def grade(grade: str, confidence: float = 1.0) -> dict[str, Any]:
+    return {"grade": grade, "confidence": confidence}
 
 
-YES, NO = "relevant", "irrelevant"
+YES, PART, NO = "answer", "part", "nothing"
 
 
 def corrected(grades: list[Any], *strips: list[int], query: str = "", **more: Any) -> Any:
     """A run of these grades, strips kept and keywords, which answers Harwick, and its action."""
-    replies = {"SelectStrips": [{"keep": kept} for kept in strips], "IsRel": grades}
+    replies = {"SelectStrips": [{"keep": kept} for kept in strips], "GradePassage": grades}
     replies["KeywordQuery"] = [{"query": query}] if query else []
     given = {"k": len(grades), "external_k": 1, **more}
     prediction, lm = check(CRAG, {**replies, "AnswerFromContext": HARWICK}, **given)
@@ -185,8 +236,8 @@ def test_none_good_discards_them_and_searches_the_keywords_of_the_question_alone
     assert list(shown(lm, "KeywordQuery")) == ["question"]
 
 
-def test_an_unsure_grade_is_ambiguous_and_both_are_read() -> None:
-    grades = [grade(NO, 0.9)]
+@pytest.mark.parametrize("grades", [[grade(NO, 0.9)], [grade(PART)]])
+def test_crag_without_an_answer_but_with_a_part_reads_both_searches(grades: Any) -> None:
     prediction, _, action = corrected(grades, [1], [1], query=SECOND, sees=["[2] Eastmere"])
     assert (action, len(prediction.searches)) == ("ambiguous", 2)
 

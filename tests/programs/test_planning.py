@@ -112,6 +112,37 @@ def test_rollout_keeps_two_children_and_drops_near_duplicates() -> None:
     assert tree.add(tree.root, ["Quite another?"], most=2, alike=0.85) == []
 
 
+@pytest.mark.parametrize(
+    ("question", "parts"),
+    [
+        ("Who is the mother of the director of film Salt Road?",
+         ["Who is the director of film Salt Road?", "Who is the mother of {1}?"]),
+        ("Where was the composer of film The Long Salt Road (1938 film) born?",
+         ["Who was the composer of film The Long Salt Road (1938 film)?", "Where was {1} born?"]),
+    ],
+)  # fmt: skip
+def test_rollout_part_of_the_question_words_is_not_a_repeat(
+    question: str, parts: list[str]
+) -> None:
+    tree = Tree(question)
+    added = tree.add(tree.root, parts, most=2, alike=0.7)
+    assert [node.question for node in added] == parts
+
+
+def test_rollout_with_a_reference_to_a_dropped_part_is_refused_and_says_so() -> None:
+    tree = Tree("Who is Tam Quill?")
+    parts = ["who is Tam  Quill", "Where was {1} born?"]
+    assert tree.add(tree.root, parts, most=2, alike=0.85) == []
+    assert tree.lines() == [
+        "n0: Who is Tam Quill? -> open; split refused: part 2 needs part 1, which repeats a node"
+    ]
+    actions = do("ROLLOUT", "n0", *parts), *each(0)
+    more: Any = {"question": "Who is Tam Quill?", "counts": {"split_refused": 1}}
+    prediction, _ = explore(solved("Dunmoor"), actions=actions, kind="single", **more)
+    assert step(prediction, "decompose").observation.startswith("refused: part 2 needs part 1")
+    assert [search.query for search in prediction.searches] == ["Who is Tam Quill?"]
+
+
 def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
     actions = do("ROLLOUT", "n0", "Who is Tam Quill?", WHERE), *each(1), do("BACKTRACK"), *each(2)
     parts = solved("a writer"), solved("Dunmoor")
@@ -183,7 +214,7 @@ def test_spec_reads_every_round_in_one_call_until_the_facts_suffice() -> None:
     replies = {"NextSubTask": [queries("author of Salt Road")], "ReadAndJudge": rounds}
     searched = ["author of Salt Road", *missing]
     answer, lm = research("spec", replies, searched=searched, calls=4, path=4)
-    assert lm.asked[2].inputs["sub_tasks"].startswith('["county of Harwick", "Eastmere"]')
+    assert lm.asked[2].inputs["requirement"].startswith('["county of Harwick", "Eastmere"]')
     assert "Orla Venn wrote it" in lm.asked[2].inputs["known_facts"]
     assert "Orla Venn wrote it" in lm.asked[-1].prompt
     assert [f["statement"] for f in answer.facts] == ["Orla Venn wrote it", "It is in Dunmoor"]

@@ -78,7 +78,7 @@ def test_where_an_answer_may_stand() -> None:
     assert prediction.counts["finish_without_answer"] == 1
     unstated = {"thought": "x", "answer": "not stated", "tool": "finish", "argument": ""}
     prediction, lm = talk(LOOK, unstated, on_missing="say_so")
-    assert (ended(prediction), len(lm.asked)) == (("not stated", "answered"), 2)
+    assert (ended(prediction), len(lm.asked)) == (("not stated", "no_answer"), 2)
 
 
 # -- guards

@@ -142,7 +142,7 @@ def test_corpus_is_a_variable_and_never_in_the_prompt() -> None:
     assert "Stone 30" not in told
     assert f"{len(TEXTS) + 60} passages, all that there are" in told
     assert "10,000 characters are shown" in told
-    assert f"what it submits: {ANSWER_STYLES['free']}" in told
+    assert f"Format of a submitted answer: {ANSWER_STYLES['free']}" in told
 
 
 def test_llm_query_is_in_the_ledger_and_in_the_budget() -> None:

@@ -41,8 +41,9 @@
 12. `BudgetSpentError` leaves `trace.ask` and `trace.search` at a limit. Left alone, it ends in
     `force`, by `self.answer` from all passages; a program that needs more catches it in `solve`.
 13. `render` shows passages within a bound of tokens; each line knows its passage (`Line`).
-14. `is_answer` says whether a text commits itself; `first_sentence`, `sentences_of`, `distinct`,
-    `each_once`, `one_line`, `fuse`, `jaccard` are the other helpers for texts and rankings.
+14. `is_answer` says whether a text commits itself, `is_repeat` whether it asks again;
+    `first_sentence`, `sentences_of`, `distinct`, `each_once`, `one_line`, `fuse`, `jaccard` are the
+    other helpers for texts and rankings.
 15. `Autonomy` and the other class attributes describe the program in tables.
 
 Where a model chooses tools, see `core.tools`; for probabilities of labels, `core.confidence`; for
@@ -66,6 +67,7 @@ from ragbench.programs.core.text import (
     first_sentence,
     fuse,
     is_answer,
+    is_repeat,
     jaccard,
     one_line,
     sentences_of,

@@ -18,6 +18,7 @@ import dspy
 from ragbench.errors import LMSetupError
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.trace import Trace
+from ragbench.signatures.judging import SURE
 
 #: Where the confidence in a label comes from.
 Weighing = Literal["label", "verbal", "logprob"]
@@ -28,18 +29,13 @@ TOP_LOGPROBS = 20
 
 
 def grader(signature: type[dspy.Signature], source: Weighing) -> dspy.Module:
-    """A predictor of a label by `signature` that `ask_probabilities` can read."""
+    """Return a predictor of a label by `signature` that `ask_probabilities` can read."""
     if source == "verbal":
-        return predict(signature)
-    if "confidence" in signature.fields:
-        bare = signature.delete("confidence")
-    else:
-        bare = signature
+        confidence: Any = dspy.OutputField(desc=SURE)
+        return predict(signature.append("confidence", confidence, float), like=signature)
     if source == "logprob":
-        settings = {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
-    else:
-        settings = {}
-    return predict(bare, like=signature, **settings)
+        return predict(signature, logprobs=True, top_logprobs=TOP_LOGPROBS)
+    return predict(signature)
 
 
 def ask_probabilities(

@@ -20,6 +20,7 @@ from typing_extensions import TypeVar
 from ragbench.context import current, use
 from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
+from ragbench.metrics import is_refusal
 from ragbench.programs.core.asked import example_of
 from ragbench.programs.core.departures import Autonomy, Family, sources
 from ragbench.programs.core.prompts import render
@@ -60,15 +61,18 @@ class ProgramKnobs(Knobs):
 def predict(
     signature: type[dspy.Signature], *, like: type[dspy.Signature] | None = None, **config: Any
 ) -> dspy.Module:
-    """A `dspy.Predict` that remembers the name and role of its signature for the ledger.
+    """Return a `dspy.Predict` that keeps the name and role of its signature for the ledger.
 
-    `like` is the declared signature that `signature` was derived from, whose name it lost.
+    Args:
+        signature: The signature to ask by.
+        like: The declared signature from which `signature` was derived. DSPy drops its name.
+        config: Settings of the call.
     """
     return named(dspy.Predict(signature, **config), like or signature)
 
 
 def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
-    """A `dspy.ChainOfThought` that remembers the name and role of its signature for the ledger."""
+    """Return a `dspy.ChainOfThought` that keeps the name and role of its signature."""
     return named(dspy.ChainOfThought(signature, **config), signature)
 
 
@@ -80,8 +84,10 @@ def reading(signature: type[dspy.Signature], reader: Reader) -> dspy.Module:
 
 
 def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
-    """`module`, with the name and role that the ledger files its calls under."""
-    # An optimizer replaces the signature by one without its name, so the name is kept beside it.
+    """Return `module` with the name and role under which the ledger files its calls."""
+    for predictor in module.predictors():
+        predictor.signature.__name__ = signature.__name__
+    # An optimizer replaces the signature by one without its name, so the module keeps it too.
     module.rb_signature = signature.__name__
     module.rb_role = role_of(signature)
     return module
@@ -199,6 +205,8 @@ class RAGProgram(dspy.Module, Generic[K]):
             prediction.answer = NO_ANSWER
         if 0 < budget.calls <= trace.counts.get("parse_fallback", 0):
             prediction.stop_reason = "parse_fallback"  # no reply could be read
+        elif prediction.stop_reason in ("answered", "direct") and refuses(prediction.answer):
+            prediction.stop_reason = "no_answer"
         return prediction
 
     @abstractmethod
@@ -288,6 +296,11 @@ class Programs(Registry[type[RAGProgram]]):
 
 
 PROGRAMS = Programs("program", package="ragbench.programs")
+
+
+def refuses(answer: str) -> bool:
+    """Return True if `answer` is the program's or the model's statement that there is none."""
+    return answer == NO_ANSWER or is_refusal(answer)
 
 
 def done_so_far(error: Exception) -> dspy.Prediction | None:

@@ -13,6 +13,13 @@ from ragbench.words import question_key
 # and #1.
 _PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_ ]*(\d+)\s*\}|(?<!\w)#(\d+)\b")
 
+# Words that name a thing: a capital behind the first word, or a digit.
+_NAMES = re.compile(r"(?<=[\s(\"'])[A-Z]\w*|\w*\d\w*")
+
+#: Words that make a phrase a question, and those of them that tell questions apart.
+_ASKED = frozenset(["who", "whom", "whose", "where", "when", "why", "how"])
+_ASKING = _ASKED | {"what", "which", "is", "are", "was", "were", "do", "does", "did"}
+
 #: Passages in some order, most often that of a ranking.
 Passages = Sequence[Passage]
 
@@ -70,6 +77,27 @@ def answers_used(text: str) -> list[int]:
     return [int(braced or bare) for braced, bare in _PLACEHOLDER.findall(text)]
 
 
+def is_repeat(text: str, earlier: str, alike: float) -> bool:
+    """Return True if `text` asks the same as `earlier`.
+
+    A text whose words are a part of the earlier one's asks for less, and a text with another name
+    or number asks about another thing. Neither is a repeat.
+
+    Args:
+        text: A question or query.
+        earlier: One that was asked before.
+        alike: Share of common words from which two texts can be the same, in (0, 1].
+    """
+    words = set(tokens(text))
+    known = set(tokens(earlier))
+    if words - _ASKING < known - _ASKING or jaccard(text, earlier) < alike:
+        return False
+    if words & _ASKED != known & _ASKED:
+        return False
+    names = set(tokens(" ".join(_NAMES.findall(text) + _NAMES.findall(earlier))))
+    return not (words ^ known) & names
+
+
 def with_answers(
     text: str,
     questions: Mapping[int, str],
@@ -78,15 +106,16 @@ def with_answers(
 ) -> str:
     """Returns `text` with {n} replaced by the n-th of `answers`, or else of `questions`.
 
-    A placeholder for itself or for no question is dropped and counted (`bad_placeholder`); one
-    without an answer is counted too (`unfilled_placeholder`).
+    A text with a placeholder for itself or for no question cannot be asked: the result is blank,
+    counted as `bad_placeholder`. A placeholder without an answer is counted as
+    `unfilled_placeholder`.
     """
+    if any(questions.get(number, text) == text for number in answers_used(text)):
+        count("bad_placeholder")
+        return ""
 
     def fill(match: re.Match[str]) -> str:
         number = int(match[1] or match[2])
-        if questions.get(number, text) == text:
-            count("bad_placeholder")
-            return ""
         if is_answer(answers.get(number, "")):
             return answers[number]
         count("unfilled_placeholder")

@@ -212,7 +212,11 @@ class Exploration:
         knobs = self.knobs
         added = self.tree.add(node, questions, most=knobs.max_children, alike=knobs.max_similarity)
         split = "\n".join(n.question for n in added)
-        self.trace.step("decompose", input=node.question, observation=split)
+        if node.refused:
+            self.trace.count("split_refused")
+        self.trace.step(
+            "decompose", input=node.question, observation=split or f"refused: {node.refused}"
+        )
         if added:
             self.tree.active = added[0].id
             if not self.trace.counts["questions_with_rollout"]:
@@ -278,7 +282,7 @@ def _offering(knobs: PlannerKnobs) -> type[dspy.Signature]:
     signature: type[dspy.Signature] = signatures.PlannerAction.with_updated_fields(
         "action",
         type_=Literal[tuple(offered)],
-        desc="; ".join(f"{name}: {does}" for name, does in offered.items()),
+        desc=" ".join(f"{name}: {does}" for name, does in offered.items()),
     )
     if not knobs.rollout:
         signature = signature.delete("max_parts").delete("sub_questions")

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ragbench.metrics import contains, tokens
 from ragbench.passages import Passage
-from ragbench.programs.core import Passages, each_once, is_answer, jaccard
+from ragbench.programs.core import Passages, each_once, is_answer, is_repeat
 from ragbench.programs.core.text import answers_used, one_line, with_answers
 from ragbench.signatures import TreeNode
 
@@ -29,12 +29,14 @@ _YES_NO = re.compile(
 class SubQuestion(TreeNode):
     """A sub-question; `number` is its place among its sisters, from 1, and 0 for the root.
 
-    `filled` is the question as it was last asked, with its placeholders filled.
+    `filled` is the question as it was last asked, with its placeholders filled. `refused` is the
+    reason for which its last split was refused.
     """
 
     number: int = 0
     tries: int = 0
     filled: str = ""
+    refused: str = ""
     passages: list[Passage] = Field(default=[])
 
     def record(self) -> dict[str, Any]:
@@ -64,6 +66,8 @@ class SubQuestion(TreeNode):
         state = "not found" if self.tries else "open"
         if self.answer:
             state = f"{self.answer} (confidence {self.confidence:.1f})"
+        if self.refused:
+            state += f"; split refused: {self.refused}"
         return f"{self.id}{relation}: {self.filled or self.question} -> {state}"
 
 
@@ -113,32 +117,47 @@ class Tree:
     def add(
         self, parent: SubQuestion, questions: Sequence[str], *, most: int, alike: float
     ) -> list[SubQuestion]:
-        """New children of `parent`, up to `most` in all, but those too much `alike` a node's.
+        """Add children to `parent`, without those that repeat the question of a node.
 
-        Each keeps its number in `questions`, by which placeholders refer to it.
+        A split is refused as a whole if a part refers to the answer of one that is left out.
+
+        Args:
+            parent: The node to split.
+            questions: Sub-questions. Each keeps its number, by which placeholders refer to it.
+            most: Maximum number of children of `parent`.
+            alike: Share of common words from which a question can be a repeat.
         """
-        added: list[SubQuestion] = []
-        highest = max((child.number for child in self.children(parent)), default=0)
+        sisters = self.children(parent)
+        highest = max((child.number for child in sisters), default=0)
+        new = dict[int, str]()
         for number, text in enumerate(questions, start=highest + 1):
             question = one_line(text)
-            if len(self.children(parent)) >= most:
-                break
-            # {1} stands for another answer under each parent, so such questions are never repeats.
-            if answers_used(question):
-                earlier = self.children(parent)
-            else:
-                earlier = list(self.nodes.values())
-            if question and all(jaccard(question, n.question) < alike for n in earlier):
-                node = SubQuestion(
-                    id=f"n{len(self.nodes)}",
-                    question=question,
-                    parent=parent.id,
-                    depth=parent.depth + 1,
-                    number=number,
-                )
-                self.nodes[node.id] = node
-                added.append(node)
-        return added
+            # {1} is another answer under each parent, so such questions repeat only sisters.
+            earlier = sisters if answers_used(question) else list(self.nodes.values())
+            known = [*(node.question for node in earlier), *new.values()]
+            if not question or any(is_repeat(question, other, alike) for other in known):
+                continue
+            if len(sisters) + len(new) < most:
+                new[number] = question
+        numbers = {*new, *(child.number for child in sisters)}
+        parent.refused = ""
+        for number, question in new.items():
+            lost = [used for used in answers_used(question) if used not in numbers - {number}]
+            if lost:
+                parent.refused = f"part {number} needs part {lost[0]}, which repeats a node"
+                return []
+        return [self._added(parent, number, question) for number, question in new.items()]
+
+    def _added(self, parent: SubQuestion, number: int, question: str) -> SubQuestion:
+        node = SubQuestion(
+            id=f"n{len(self.nodes)}",
+            question=question,
+            parent=parent.id,
+            depth=parent.depth + 1,
+            number=number,
+        )
+        self.nodes[node.id] = node
+        return node
 
     def close_above(self, node: SubQuestion) -> None:
         """Solve the ancestors of `node` below the root whose children are all solved.

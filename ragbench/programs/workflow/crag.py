@@ -5,13 +5,14 @@ makes the search *correct*: the passages are cut into strips and the strips that
 none reaches `lower` it is *incorrect*: they are discarded and the question, rewritten as keywords,
 is searched elsewhere. Anything else is *ambiguous*: both.
 
-The paper's evaluator is a fine-tuned T5, whose thresholds mean nothing for another; here an LM says
-whether each passage is relevant (the score is the probability of that less that of its opposite).
-In place of the web the same corpus is searched. Strips are selected by one call per passage.
+The paper's evaluator is a fine-tuned T5 that grades whether a passage answers the question. Here an
+LM chooses one of three grades: the passage states the answer, another needed fact, or nothing. The
+score is the probability of the first grade less that of the last. In place of the web the same
+corpus is searched. Strips are selected by one call per passage.
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import dspy
 from pydantic import Field
@@ -32,7 +33,8 @@ from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, numbered, one_line
 from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
-from ragbench.signatures import AnswerFromContext, IsRel, KeywordQuery, SelectStrips
+from ragbench.signatures import AnswerFromContext, GradePassage, KeywordQuery, SelectStrips
+from ragbench.signatures.judging import Grade
 
 #: Strips kept of each source.
 _STRIPS_KEPT = 6
@@ -72,7 +74,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         if self.knobs.evaluator == "none":
             raise KnobError("crag: evaluator='none' grades nothing; use lm or a reranker")
         if self.knobs.evaluator == "lm":
-            self.grade = grader(IsRel, self.knobs.confidence_source)
+            self.grade = grader(GradePassage, self.knobs.confidence_source)
         if self.knobs.refine:
             self.select = predict(SelectStrips)
         if self.knobs.external == "corpus" and self.knobs.rewrite:
@@ -117,15 +119,15 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return [min(max(float(score), -1.0), 1.0) for score in scores]
 
     def _score(self, trace: Trace, passage: Passage) -> float:
-        labels = ("relevant", "irrelevant")
+        labels = get_args(Grade)
         source = self.knobs.confidence_source
         text = render_one(passage, max_tokens=self.knobs.context_tokens)
         probabilities = ask_probabilities(
-            trace, self.grade, "relevance", labels, source=source, passage=text
+            trace, self.grade, "grade", labels, source=source, passage=text
         )
         if probabilities is None:
             return 0.0
-        return probabilities["relevant"] - probabilities["irrelevant"]
+        return probabilities["answer"] - probabilities["nothing"]
 
     def _refined(self, trace: Trace, passages: Passages) -> list[Passage]:
         """Return `passages` cut to their selected strips, without those that have none."""

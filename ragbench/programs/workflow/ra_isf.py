@@ -47,10 +47,9 @@ class RAISF(RAGProgram[RAISFKnobs]):
 
     def make_predictors(self) -> None:
         if self.knobs.self_knowledge:
-            gate = signatures.RetrievalDecision
-            self.decide = predict(gate.delete("confidence"), like=gate)
+            self.decide = predict(signatures.RetrievalDecision)
             self.direct = predict(signatures.DirectAnswer)
-        self.judge = predict(signatures.IsRel.delete("confidence"), like=signatures.IsRel)
+        self.judge = predict(signatures.IsRel)
         self.read = predict(signatures.AnswerFromContext)
         if self.knobs.max_depth:
             self.split = predict(signatures.SplitQuestion)

@@ -13,7 +13,8 @@ from ragbench.programs.ircot import Chain, IRCoT, ending, first_words, is_infere
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.programs.react import PageTools, ReActKnobs
-from ragbench.programs.self_rag import Candidate, Grades, SelfRAG, select
+from ragbench.programs.self_rag.grades import Grades
+from ragbench.programs.self_rag.program import Candidate, SelfRAG, select
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from tests.conformance.parity.ours import Parts, World
 from tests.fakes import Asked, Reply

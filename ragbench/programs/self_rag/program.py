@@ -4,8 +4,9 @@ Asai et al. 2023 (arXiv:2310.11511) train reflection tokens into the model; here
 typed label asked of any LM. `combined`: one call on each of the first `num_candidates` passages
 grades its relevance, answers from it and grades the support; a second one grades how useful the
 answer is. `per_passage`: relevance of all passages first, as a filter; each relevant one is then
-answered from, and the answer graded. Memory answers where the gate says no, and only there: a
-question whose candidates are all blank gets no answer.
+answered from, and the answer graded. Both answer from one passage at a time. `beam`: the paper's
+long form, a beam search over sentences (`beam.py`). Memory answers only if the gate decides
+so: a question whose candidates are all blank gets no answer.
 
 An answer's score is the weighted sum of its grades, with the specification's weights; those of the
 paper and the departures are in docs/programs.md.
@@ -13,30 +14,28 @@ paper and the departures are in docs/programs.md.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import dspy
-from pydantic import Field
 
 from ragbench import signatures
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import (
     PROGRAMS,
+    BudgetSpentError,
     Passages,
-    ProgramKnobs,
     RAGProgram,
     Trace,
-    bounded,
+    each_once,
     is_answer,
     predict,
 )
 from ragbench.programs.core.confidence import Label, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.prompts import render_one
+from ragbench.programs.self_rag.beam import Beam
+from ragbench.programs.self_rag.grades import Grades, Probabilities, SelfRAGKnobs
 from ragbench.retrievers import Passage
-
-Probabilities = dict[Label, float]
 
 #: The labels taken where a reply cannot be read.
 UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
@@ -48,52 +47,6 @@ _LABELS: Mapping[str, Sequence[Label]] = {
 }
 #: Grades of support from the least.
 _SUPPORTED: Sequence[Label] = ("none", "partial", "full")
-
-
-class SelfRAGKnobs(ProgramKnobs):
-    """Knobs of `self_rag`."""
-
-    gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
-    threshold: float = bounded(0.2, 0, 1, "retrieve above this probability")
-    confidence_source: Literal["label", "verbal"] = Field(
-        "label", description="label: what is named is certain; verbal: as sure as the model states"
-    )
-    num_candidates: int = bounded(3, 1, 100, "passages answered from (combined)")
-    relevance_threshold: float = bounded(
-        0.5, 0, 1, "probability of relevance of a passage that is answered from"
-    )
-    support_threshold: Literal["none", "partial", "full"] = Field(
-        "none", description="support that a candidate needs to be the answer"
-    )
-    w_utility: float = bounded(1.0, 0, 10, "weight of usefulness")
-    w_support: float = bounded(2.0, 0, 10, "weight of support: 1, 0.5 or 0")
-    w_relevance: float = bounded(0.5, 0, 10, "weight of relevance: 1 or 0")
-    signed_utility: bool = Field(False, description="usefulness from -1 to 1, else from 1 to 5")
-    select: Literal["best", "vote"] = Field("best", description="best score, or sum per answer")
-
-
-@dataclass(frozen=True)
-class Grades:
-    """How likely each label of relevance, support and usefulness is."""
-
-    relevance: Probabilities
-    support: Probabilities
-    utility: Probabilities
-
-    @property
-    def likely(self) -> dict[str, Label]:
-        return {name: max(grade, key=grade.__getitem__) for name, grade in vars(self).items()}
-
-    def score(self, knobs: SelfRAGKnobs) -> float:
-        use = 0.0
-        for label, share in self.utility.items():
-            rating: float = int(label)
-            if knobs.signed_utility:
-                rating = (rating - 3) / 2
-            use += share * rating
-        backed = self.support.get("full", 0.0) + 0.5 * self.support.get("partial", 0.0)
-        relevant = self.relevance.get("relevant", 0.0)
-        return knobs.w_utility * use + knobs.w_support * backed + knobs.w_relevance * relevant
 
 
 class Candidate(NamedTuple):
@@ -131,13 +84,19 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     variants = {  # noqa: RUF012
         "combined": {},
         "per_passage": {},
+        "beam": {"max_calls": 100},
     }
 
     def make_predictors(self) -> None:
         source = self.knobs.confidence_source
         self.decide = grader(signatures.RetrievalDecision, source)
+        if self.knobs.variant == "beam":
+            self.decide = predict(signatures.SegmentDecision)
+            self.critique = predict(signatures.CritiquedSentence)
+            self.conclude = predict(signatures.SynthesizeAnswer)
+            return
         self.direct = predict(signatures.DirectAnswer)
-        self.is_useful = grader(signatures.IsUse, source)
+        self.is_useful = predict(signatures.IsUse)
         if self._combined:
             self.critique = predict(signatures.CritiquedAnswer)
         else:
@@ -150,6 +109,8 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return self.knobs.variant != "per_passage"
 
     def solve(self, trace: Trace) -> dspy.Prediction:
+        if self.knobs.variant == "beam":
+            return self._long_form(trace)
         if not self.wants_passages(trace):
             return trace.prediction(trace.answer(self.direct, last=True), "direct")
         passages = trace.search(trace.question, k=self.knobs.k)
@@ -170,9 +131,26 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         trace.step("answer", observation="no passage answered")
         return trace.prediction(NO_ANSWER, "no_answer")
 
+    def _long_form(self, trace: Trace) -> dspy.Prediction:
+        """Search for sentences that end in the answer, or answer from the best path of them."""
+        beam = Beam(trace, self.knobs, self.decide, self.critique)
+        try:
+            reason = beam.search()
+        except BudgetSpentError:
+            reason = "budget"
+        answer = beam.best.answer
+        if answer:
+            trace.step("answer", observation=answer, of=beam.best.passages)
+        elif beam.best.sentences:
+            answer = trace.answer(self.conclude, last=True, notes=list(beam.best.sentences))
+        else:
+            answer = NO_ANSWER
+        passages = each_once([*beam.best.passages, *trace.passages])
+        return trace.prediction(answer, reason, passages=passages)
+
     def _by_passage(self, trace: Trace, passages: Passages) -> list[Candidate]:
         """A candidate of each of `passages` that is relevant enough."""
-        fields = [{"passage": self._shown(passage)} for passage in passages]
+        fields = [{"passage": self.shown_one(passage)} for passage in passages]
         marks = trace.fan_out(
             lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), fields
         )
@@ -201,7 +179,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
         """The candidate of one passage; labels of the critique count as certain."""
         nothing = {"relevance": "relevant", "support": "partial"}
-        reply = trace.ask(self.critique, otherwise=nothing, passage=self._shown(passage))
+        reply = trace.ask(self.critique, otherwise=nothing, passage=self.shown_one(passage))
         answer = reply.answer
         relevance = {reply.relevance: 1.0}
         if not is_answer(answer):
@@ -214,16 +192,16 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     ) -> Candidate:
         """The candidate of a passage that gives no answer, of which nothing else is graded."""
         likely = max(relevance, key=lambda label: relevance[label])
-        notes = {"relevance": likely, "answer": "none"}
+        notes = {"relevance": likely, "answer": "none", "support": "none"}
         trace.step("critique", observation=answer, of=[passage], notes=notes)
         return Candidate("", relevant=passage if likely == "relevant" else None)
 
-    def _shown(self, passage: Passage) -> str:
+    def shown_one(self, passage: Passage) -> str:
         return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """The candidate of a relevant passage; a refusal is graded by no call."""
-        text = self._shown(passage)
+        text = self.shown_one(passage)
         answer = trace.answer(self.answer, context=[text])
         if not is_answer(answer):
             return self._blank(trace, passage, answer, relevance)
