@@ -167,7 +167,7 @@ def test_beam_follows_a_chain_of_facts_over_passages_to_the_answer() -> None:
     prediction, lm, _ = long_form()
     assert ended(prediction) == ("Dunmoor", "answered")
     first, second = "Salt Road is by Orla Venn.", "Orla Venn was born in Harwick."
-    searched = [COUNTY, f"{COUNTY} {first}", "by Orla Venn.", f"{COUNTY} {second}",
+    searched = [COUNTY, f"{COUNTY} {first}", "is by Orla Venn.", f"{COUNTY} {second}",
                 "Orla Venn Harwick."]  # fmt: skip
     assert queries(prediction) == searched
     assert [p.pid for p in prediction.passages[:3]] == ["Salt Road", "Orla Venn", "Harwick"]

@@ -1,9 +1,9 @@
 """The long form of Self-RAG: a beam search over segments (Asai et al. 2023, Algorithm 1).
 
 A segment is one sentence. Before each segment the model decides whether to retrieve, with the
-question and the last sentence as the queries. One call per passage writes a sentence and its labels.
-Unsupported sentences are dropped, and the paths with the best scores are kept. The score of a path
-is the product of the scores of its sentences, each divided by the best possible score.
+question and the last sentence as the queries. One call per passage writes a sentence and its
+labels. Unsupported sentences are dropped, and the paths with the best scores are kept. The score of
+a path is the product of the scores of its sentences, each divided by the best possible score.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Beam:
         return list(unlike.values())
 
     def _found(self, path: Path) -> list[Passage]:
-        """Return passages that `path` has not used, for the question and what the last sentence adds."""
+        """Return passages for the question and the last sentence that `path` has not used."""
         queries = [self.trace.question]
         if path.sentences:
             last = path.sentences[-1]
