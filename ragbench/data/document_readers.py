@@ -100,8 +100,7 @@ def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
     for block in blocks:
         if hasattr(block, "rows"):
             for row in block._tbl.tr_lst:  # `row.cells` repeats a cell as often as its span says
-                cells = ["\n".join(p.text for p in cell.p_lst) for cell in row.tc_lst]
-                lines.append(" | ".join(cells))
+                lines.append(" | ".join(map(_cell_text, row.tc_lst)))
         elif block.style is not None and block.style.name.startswith(("Heading", "Title")):
             yield heading, "\n".join(lines)
             heading = f"{title}: {block.text}"
@@ -109,6 +108,10 @@ def _word(path: Path, title: str, encoding: str) -> Iterator[Section]:
         else:
             lines.append(block.text)
     yield heading, "\n".join(lines)
+
+
+def _cell_text(cell: Any) -> str:
+    return "\n".join(paragraph.text for paragraph in cell.p_lst)
 
 
 def _slides(path: Path, title: str, encoding: str) -> Iterator[Section]:

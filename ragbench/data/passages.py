@@ -97,13 +97,13 @@ def name_documents(examples: Iterable[dspy.Example], corpus: Corpus) -> None:
     names its documents keeps them.
     """
     for example in examples:
-        names = set()
+        documents = set()
         for pid in example.get("gold_pids", ()):
             if pid in corpus.positions:
-                names.add(corpus[corpus.positions[pid]].document)
-        names.discard("")
-        if names and not example.get("document"):
-            example.document = sorted(names)
+                documents.add(corpus[corpus.positions[pid]].document)
+        documents.discard("")
+        if documents and not example.get("document"):
+            example.document = sorted(documents)
 
 
 def cut_chunks(

@@ -50,13 +50,13 @@ def text_rows(path: Path, encoding: str, separator: str) -> Rows:
             )
             for _ in range(start):
                 next(table)
-            names = [name.strip() for name in next(table, [])]
-            _check_names(path, names)
+            columns = [name.strip() for name in next(table, [])]
+            _check_names(path, columns)
             for number, cells in enumerate(filter(_has_text, table), start=1):
-                if _has_text(cells[len(names) :]):
+                if _has_text(cells[len(columns) :]):
                     raise DataError(f"{path}: record {number} has more cells than the head")
-                record: dict[str, Any] = dict.fromkeys(names)
-                for name, text in zip(names, cells, strict=False):
+                record: dict[str, Any] = dict.fromkeys(columns)
+                for name, text in zip(columns, cells, strict=False):
                     record[name] = Cell(text) if text.strip() else None
                 yield f"record {number}", record
     except csv.Error as error:
@@ -108,10 +108,10 @@ def excel_sheets(path: Path) -> Iterator[tuple[str, Rows]]:
 
 
 def _sheet_rows(path: Path, rows: Iterator[Sequence[Any]]) -> Rows:
-    names = [str(name).strip() if name is not None else "" for name in next(rows, ())]
-    _check_names(path, names)
+    columns = [str(name).strip() if name is not None else "" for name in next(rows, ())]
+    _check_names(path, columns)
     for number, cells in enumerate(rows, start=2):
-        record = {k: plain(cell) for k, cell in zip(names, cells, strict=False) if k}
+        record = {k: plain(cell) for k, cell in zip(columns, cells, strict=False) if k}
         if any(value is not None for value in record.values()):
             yield f"row {number}", record
 
@@ -148,15 +148,17 @@ def saved_rows(path: Path) -> Rows:
         import pyarrow as pa
 
     if not (path / "state.json").is_file():
-        parts = ", ".join(sorted(part.name for part in path.iterdir() if part.is_dir()))
-        raise DataError(f"{path}: holds the parts {parts[:100]}; give one, such as {path}/test")
+        subfolders = ", ".join(sorted(sub.name for sub in path.iterdir() if sub.is_dir()))
+        raise DataError(
+            f"{path}: holds the parts {subfolders[:100]}; give one, such as {path}/test"
+        )
     try:
         with reading(path):
             state = json.loads((path / "state.json").read_text())
             for entry in state["_data_files"]:
-                part = path / Path(entry["filename"]).name
-                with part.open("rb") as file, pa.ipc.open_stream(file) as stream:
-                    yield from _records(part, stream)
+                data_file = path / Path(entry["filename"]).name
+                with data_file.open("rb") as file, pa.ipc.open_stream(file) as stream:
+                    yield from _records(data_file, stream)
     except (pa.ArrowException, KeyError, TypeError) as error:
         raise DataError(f"{path}: not a saved data set ({first_line(error)})") from None
 
@@ -169,9 +171,9 @@ def _records(path: Path, batches: Iterable[Any]) -> Rows:
     number = 0
     for batch in batches:
         for start in range(0, len(batch), _ROWS_AT_ONCE):
-            part = batch.slice(start, _ROWS_AT_ONCE)
-            unpacked += part.nbytes
-            for record in part.to_pylist():
+            rows = batch.slice(start, _ROWS_AT_ONCE)
+            unpacked += rows.nbytes
+            for record in rows.to_pylist():
                 # A batch holds a repeated text once, so that its own size says little.
                 unpacked += sum(len(value) for value in record.values() if isinstance(value, str))
                 if unpacked > most:

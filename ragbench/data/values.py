@@ -124,7 +124,7 @@ def _with_commas(text: str) -> str:
     numpy writes a blank between values, where Python would join texts. `array([...], dtype=object)`
     and `np.str_('...')` are what is in their brackets.
     """
-    parts: list[str] = []
+    tokens: list[str] = []
     is_call: list[bool] = []  # for each open bracket
     before = ""
     try:
@@ -142,12 +142,12 @@ def _with_commas(text: str) -> str:
             if token in _OPENING:
                 is_call.append(token == "(" and before == "call")
             begins = kind in _VALUES or token in _OPENING or token == "-"
-            if begins and parts and before == "value":
-                parts.append(",")
+            if begins and tokens and before == "value":
+                tokens.append(",")
             if (token in _CLOSING and is_call and is_call.pop()) or (token == "(" and is_call[-1]):
                 continue
-            parts.append(_CONSTANTS.get(token, token))
+            tokens.append(_CONSTANTS.get(token, token))
             before = "value" if kind in _VALUES or token in _CLOSING else token
     except (tokenize.TokenError, SyntaxError):  # a text that only begins like a list
         return text
-    return " ".join(parts)
+    return " ".join(tokens)

@@ -23,7 +23,7 @@ import dspy
 from pydantic import AliasChoices, BeforeValidator, Field
 
 import ragbench
-from ragbench.data import Dataset, load_dataset
+from ragbench.data import Dataset, find_clusters, load_dataset
 from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list
 from ragbench.data.mapping import (
     Record as FileRecord,
@@ -79,14 +79,14 @@ def _blank_is_none(value: Any) -> Any:
 
 def _as_names(value: Any) -> Any:
     """Return passages as names or texts; an object gives the first of `_PASSAGE_KEYS`."""
-    names: list[Any] = []
+    mentions: list[Any] = []
     for entry in as_list(value):
         if isinstance(entry, dict):
             entry = next((entry[key] for key in _PASSAGE_KEYS if entry.get(key)), None)
         if isinstance(entry, int) and not isinstance(entry, bool):
             entry = str(entry)
-        names.append(entry)
-    return names
+        mentions.append(entry)
+    return mentions
 
 
 def _no_text(value: Any) -> Any:
@@ -178,6 +178,9 @@ def import_run(
     dataset = load_dataset(config.data_settings())
     examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file, fields, config.encoding or "")
+    # Without its gold passages a question could not be clustered with others that need them.
+    clusters = find_clusters(examples)
+    examples = [e.copy(cluster=examples[at].qid) for e, at in zip(examples, clusters, strict=True)]
     pairs = _paired(dataset.questions or examples, examples, predictions)
     if all(row.answer is None for _, row in pairs):
         raise DataError(
@@ -222,22 +225,22 @@ def _card(
 
 def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
     """Write a run to a temporary folder and rename it, so that `folder` is whole or not there."""
-    part = None
+    unfinished = None
     try:
         make_folder(folder.parent)
-        part = Path(tempfile.mkdtemp(prefix=".import-", dir=folder.parent))
-        with Store(part, card) as store:
+        unfinished = Path(tempfile.mkdtemp(prefix=".import-", dir=folder.parent))
+        with Store(unfinished, card) as store:
             for record in records:
                 store.write(record)
-        write_json(part / SUMMARY, reopen(part).stored())  # `ragbench list runs` lists it
-        part.chmod(0o755)
-        part.rename(folder)
+        write_json(unfinished / SUMMARY, reopen(unfinished).stored())  # for lists of runs
+        unfinished.chmod(0o755)
+        unfinished.rename(folder)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"cannot write the run folder {folder}: {reason}") from None
     finally:
-        if part is not None:
-            shutil.rmtree(part, ignore_errors=True)
+        if unfinished is not None:
+            shutil.rmtree(unfinished, ignore_errors=True)
 
 
 Predictions = Mapping[str, Sequence[PredictionRecord]]
@@ -351,16 +354,16 @@ def _records(
     The evidence of a question is unknown if no prediction of the file names passages, if its own
     does not, or if none of the passages that it names is in the data.
     """
-    names = [row.passages or _cited_pids(example, row) for example, row in pairs]
-    matcher = PassageMatcher(dataset.corpus, chain.from_iterable(names))
+    mentions = [row.passages or _cited_pids(example, row) for example, row in pairs]
+    matcher = PassageMatcher(dataset.corpus, chain.from_iterable(mentions))
     has_passages = any(row.passages or row.support_idxs for row in every_row)
     cites_sentences = any(row.supporting_facts for row in every_row)
     records = []
     unknown = 0
-    for (example, row), own_names in zip(pairs, names, strict=True):
-        passages = matcher.match(own_names, example)
+    for (example, row), own_mentions in zip(pairs, mentions, strict=True):
+        passages = matcher.match(own_mentions, example)
         is_known = any(passage.pid in dataset.corpus.positions for passage in passages)
-        is_empty = not own_names and (row.passages, row.support_idxs) != (None, None)
+        is_empty = not own_mentions and (row.passages, row.support_idxs) != (None, None)
         if not has_passages or not (is_known or is_empty or row.answer is None):
             unknown += has_passages and bool(example.gold_pids)
             example = example.copy(gold_pids=[])
@@ -370,7 +373,7 @@ def _records(
         _log.warning(
             "%s: %s of %s passages match no id, title or text of the data, such as %r; "
             "evidence is unknown for %s questions",
-            file, matcher.unmatched.total(), sum(map(len, names)),
+            file, matcher.unmatched.total(), sum(map(len, mentions)),
             next(iter(matcher.unmatched))[:60], unknown,
         )  # fmt: skip
     return records

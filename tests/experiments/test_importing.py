@@ -266,3 +266,8 @@ def test_imported_tokens_of_some_questions_show_their_mean_with_n(
     assert table["rows"][0]["tokens"] == 600
     assert table["rows"][0]["cost_usd"] is None
     assert "means of tokens of 1 of 2 questions" in command("show", tmp_path / "run")[1]
+
+
+def test_import_without_evidence_keeps_the_clusters_of_the_data(tmp_path: Path) -> None:
+    records = imported(tmp_path, [{"id": f"q{n}", "answer": "x"} for n in range(2)], "p.jsonl")
+    assert [(r.gold_pids, r.extra["cluster"]) for r in records.values()] == [([], "q0")] * 2

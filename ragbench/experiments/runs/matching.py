@@ -19,30 +19,30 @@ class PassageMatcher:
         unmatched: Names that matched no passage, with their number of uses.
     """
 
-    def __init__(self, corpus: Corpus, names: Iterable[str]) -> None:
+    def __init__(self, corpus: Corpus, mentions: Iterable[str]) -> None:
         self._corpus = corpus
         self.unmatched: Counter[str] = Counter()
         unresolved = set()
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(mentions):
             if name not in corpus.positions:
                 unresolved.add(_key(name))
         self._by_text: dict[str, int] = {}
         if unresolved:
             self._read_texts(unresolved)
 
-    def _read_texts(self, wanted: set[str]) -> None:
-        """Note the positions of passages whose texts are wanted; only those are held."""
+    def _read_texts(self, keys: set[str]) -> None:
+        """Note the positions of passages whose texts are among `keys`; only those are held."""
         for place, passage in enumerate(self._corpus):
             for key in _text_keys(passage):
-                if key in wanted:
+                if key in keys:
                     self._by_text.setdefault(key, place)
 
-    def match(self, names: Sequence[str], example: dspy.Example) -> list[Passage]:
+    def match(self, mentions: Sequence[str], example: dspy.Example) -> list[Passage]:
         """Return a passage for each name, each once.
 
         Args:
-            names: Ids, texts or titles of the passages of one question, best first. A name without
-                a match becomes a passage with the name as text.
+            mentions: Ids, texts or titles of the passages of one question, best first. One without
+                a match becomes a passage with that text.
             example: Question.
         """
         by_name: dict[str, list[Passage]] = defaultdict(list)
@@ -50,13 +50,13 @@ class PassageMatcher:
             for name in {passage.pid, passage.title, *_text_keys(passage)}:
                 by_name[name].append(passage)
         passages: dict[str, Passage] = {}
-        for number, name in enumerate(names):
-            found = by_name.get(name) or by_name.get(_key(name)) or self._elsewhere(name)
-            if not found:
+        for number, name in enumerate(mentions):
+            candidates = by_name.get(name) or by_name.get(_key(name)) or self._elsewhere(name)
+            if not candidates:
                 self.unmatched[name] += 1
-                found = [Passage(f"imported-{number}", "", name)]
+                candidates = [Passage(f"imported-{number}", "", name)]
             # Paragraphs of one article share a title: each mention takes the next of them.
-            passage = next((p for p in found if p.pid not in passages), found[0])
+            passage = next((p for p in candidates if p.pid not in passages), candidates[0])
             passages[passage.pid] = passage
         return list(passages.values())
 
