@@ -9,6 +9,7 @@ not end the command unseen: an `except Exception` alone lets `SystemExit` pass.
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,13 @@ def digest_of_spec(spec: str, option: str) -> str:
         return code_digest(Path(place).resolve())
     origin = getattr(sys.modules[place], "__file__", None)
     return code_digest(Path(origin)) if origin else place
+
+
+def digest_of_plugin(entry: object) -> str:
+    """Return the identity of the code of a registered class; "" for those of ragbench."""
+    if is_ours(entry):
+        return ""
+    return code_digest(Path(inspect.getfile(entry if inspect.isclass(entry) else type(entry))))
 
 
 def allowed() -> tuple[str, ...]:

@@ -22,6 +22,8 @@ _NAME = re.compile(r"[\w][\w .+-]{0,79}")
 _TAG = re.compile(r"#[^#:]*$")
 #: Objects of this process, by the name that configs have for each.
 _objects: dict[str, Any] = {}
+#: Those of them that the caller named, and those that nothing identifies.
+_named: set[str] = set()
 _unnamed: set[str] = set()
 
 
@@ -44,8 +46,8 @@ def keep(value: Any, label: str, *, name: str = "", content: str = "") -> str:
     if name and not _NAME.fullmatch(name):
         raise ConfigError(f"name={name!r} has other than letters, digits, blanks and . _ + -")
     key = f"{label}#{content[:12] or name or uuid.uuid4().hex[:12]}"
-    if not (content or name):
-        _unnamed.add(key)
+    if not content:
+        (_named if name else _unnamed).add(key)
     _objects[key] = value
     return key
 
@@ -58,6 +60,11 @@ def is_kept(name: str) -> bool:
 def is_unnamed(name: str) -> bool:
     """Return True if nothing says that the object `name` is the same as an earlier one."""
     return name in _unnamed
+
+
+def is_named(name: str) -> bool:
+    """Return True if the caller's word alone says that the object `name` is an earlier one."""
+    return name in _named
 
 
 def find(name: str) -> Any:

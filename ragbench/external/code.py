@@ -86,8 +86,10 @@ def _distribution(package: str) -> str:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
         # Looking through all distributions takes long, and few packages need it.
-        names = metadata.packages_distributions().get(package)
-    return f"{names[0]} {metadata.version(names[0])}" if names else package
+        distributions = metadata.packages_distributions().get(package)
+    if not distributions:
+        return package
+    return f"{distributions[0]} {metadata.version(distributions[0])}"
 
 
 @lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
@@ -113,9 +115,9 @@ def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
                 modules += [str(getattr(argument, "value", ""))]
         for name in filter(None, modules):
             for folder in [base] if base else [root, *_place_of(name.partition(".")[0])]:
-                for part in name.split("."):
-                    places += [folder / f"{part}.py", folder / part / "__init__.py"]
-                    folder /= part
+                for segment in name.split("."):
+                    places += [folder / f"{segment}.py", folder / segment / "__init__.py"]
+                    folder /= segment
     return places
 
 
@@ -136,7 +138,7 @@ def _place_of(top: str) -> list[Path]:
 @lru_cache(maxsize=256)
 def _digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
     trees: list[ast.AST | bytes] = []
-    shown = set[str]()
+    displayed = set[str]()
     for path, _, _ in stamps:
         content = path.read_bytes()
         try:
@@ -145,11 +147,11 @@ def _digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
             trees.append(content)
         else:
             trees.append(tree)
-            shown |= _values_in(tree)
+            displayed |= _values_in(tree)
     state = hashlib.sha256()
     for tree_or_bytes in trees:
         if isinstance(tree_or_bytes, ast.AST):
-            code = _WithoutTexts(shown).visit(tree_or_bytes)
+            code = _WithoutTexts(displayed).visit(tree_or_bytes)
             state.update(ast.dump(code).encode("utf-8", "surrogatepass") + b"\0")
         else:
             state.update(tree_or_bytes + b"\0")
@@ -163,36 +165,36 @@ def _name_of(node: ast.AST) -> str:
 def _values_in(tree: ast.AST) -> set[str]:
     """Names that are used in another way than being called: a tool is handed on, for example."""
     called = set[int]()
-    names = set[str]()
+    identifiers = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called.add(id(node.func))
         if isinstance(node, ast.Name | ast.Attribute) and id(node) not in called:
-            names.add(_name_of(node))
+            identifiers.add(_name_of(node))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names.add(node.value)  # `getattr(tools, "search")`
+            identifiers.add(node.value)  # `getattr(tools, "search")`
         elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names} & _READS_TEXTS
-    return names
+            identifiers |= {alias.name for alias in node.names} & _READS_TEXTS
+    return identifiers
 
 
 class _WithoutTexts(ast.NodeTransformer):
     """Takes type hints and docstrings out of a tree, unless a prompt may show them.
 
     Prompts show those of classes with a base (signatures, models, programs) and those of functions
-    that are handed on (tools), whose names are in `shown`.
+    that are handed on (tools), whose names are `displayed`.
     """
 
-    def __init__(self, shown: set[str]) -> None:
-        self._shown = shown
-        self._all = bool(shown & _READS_TEXTS)
+    def __init__(self, displayed: set[str]) -> None:
+        self._displayed = displayed
+        self._all = bool(displayed & _READS_TEXTS)
 
     def visit_Module(self, node: ast.Module) -> ast.AST:  # as ast names it
         return self._plain(node)
 
     def visit_FunctionDef(self, node: Any) -> ast.AST:
-        decorators = {_name_of(getattr(each, "func", each)) for each in node.decorator_list}
-        if node.name in self._shown or decorators - _QUIET:
+        decorators = {_name_of(getattr(call, "func", call)) for call in node.decorator_list}
+        if node.name in self._displayed or decorators - _QUIET:
             return self.generic_visit(node)
         if not self._all:
             node.returns = None

@@ -65,7 +65,7 @@ def noticing_unmetered() -> Iterator[None]:
     DSPy calls modules in another way while there is a callback, which tracebacks in prompts show.
     """
     calls = current().get(UnmeteredCalls) or UnmeteredCalls()
-    callbacks = [*filter(lambda each: each is not calls, dspy.settings.callbacks), calls]
+    callbacks = [*filter(lambda entry: entry is not calls, dspy.settings.callbacks), calls]
     with use(current().plus(calls), callbacks=callbacks):
         yield
 
@@ -73,7 +73,7 @@ def noticing_unmetered() -> Iterator[None]:
 def keeps_limits() -> bool:
     """Return True if a limit on cost, tokens or calls holds now."""
     limits = [spent.limits for spent in active()]
-    return any((each.cost, each.tokens, each.calls) != (None, None, None) for each in limits)
+    return any((entry.cost, entry.tokens, entry.calls) != (None, None, None) for entry in limits)
 
 
 def unmetered_reason() -> str:

@@ -10,14 +10,13 @@ that ship, so that limits, journal, resume and the record of candidates are the 
 import copy
 import inspect
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import dspy
 from dspy import AdapterParseError, LMError
 
 from ragbench.errors import ConfigError, RagbenchError
-from ragbench.external import code_digest, find, is_kept, keep, tag_of
+from ragbench.external import find, is_kept, keep, tag_of
 from ragbench.lms.factory import keep_lm, make_lm
 from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.lms.unmetered import noticing_unmetered
@@ -33,7 +32,7 @@ from ragbench.optimizers.arguments import (
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.task import NEVER, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
-from ragbench.user_code import contained, digest_of_spec, load_object, message_of
+from ragbench.user_code import contained, digest_of_plugin, digest_of_spec, load_object, message_of
 
 
 class OwnOptimizer(Optimizer):
@@ -56,8 +55,8 @@ class OwnOptimizer(Optimizer):
             source = tag_of(self.name)
         elif ":" in self.name:
             source = digest_of_spec(self.name, "--optimizer")
-        else:  # registered by a plug-in
-            source = code_digest(Path(inspect.getfile(_kind_of(type(self).made))))
+        else:
+            source = digest_of_plugin(type(self).made)
         return {**super().identity, "source": source}
 
     def check(self, size: Size) -> None:

@@ -28,7 +28,7 @@ from ragbench.programs.core.asked import asking, example_of
 from ragbench.programs.core.program import named
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
-from ragbench.user_code import contained, digest_of_spec, load_object
+from ragbench.user_code import contained, digest_of_plugin, digest_of_spec, is_external, load_object
 
 #: Calls that an LM and each module remember while a module of a person's own runs.
 MOST_HISTORY = 1_000
@@ -338,8 +338,12 @@ def keep_module(module: dspy.Module | type[dspy.Module], *, name: str = "") -> s
 
 
 def program_digest(spec: str) -> str:
-    """Return the identity of the code or of the object that `spec` names."""
-    return tag_of(spec) if is_kept(spec) else digest_of_spec(spec, "--program")
+    """Return the identity of the code or of the object that `spec` names; "" for our programs."""
+    if is_kept(spec):
+        return tag_of(spec)
+    if is_external(spec):
+        return digest_of_spec(spec, "--program")
+    return digest_of_plugin(PROGRAMS.get(spec))
 
 
 @PROGRAMS.outside

@@ -22,7 +22,7 @@ from ragbench.knobs import Knobs
 from ragbench.lms.specs import checked_address
 from ragbench.passages import Corpus, Passage, passage_of_text
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
-from ragbench.user_code import blamed_on, digest_of_spec, is_external, load_object
+from ragbench.user_code import blamed_on, digest_of_plugin, digest_of_spec, is_external, load_object
 
 KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"
 
@@ -168,10 +168,12 @@ def _content_of(retriever: Any) -> str:
 
 
 def retriever_digest(spec: str) -> str:
-    """Return the identity of the code that `spec` names; "" for any other retriever."""
-    if not is_external(spec) or spec.startswith(PREFIX):
+    """Return the identity of the code that `spec` names; "" for our retrievers and objects."""
+    if spec.startswith(PREFIX):
         return ""
-    return digest_of_spec(spec, "--retriever")
+    if is_external(spec):
+        return digest_of_spec(spec, "--retriever")
+    return digest_of_plugin(RETRIEVERS.get(spec))
 
 
 def passages_of(results: Any, corpus: Corpus) -> list[Passage]:

@@ -1,5 +1,6 @@
 """Code in files is identified by its code: an edit that changes none changes no identity."""
 
+import importlib
 import os
 import re
 from pathlib import Path
@@ -9,7 +10,10 @@ import dspy
 import pytest
 
 import ragbench as rb
+from ragbench.experiments.config import make_config
 from ragbench.external import code_digest, local_sources
+from ragbench.programs import PROGRAMS
+from ragbench.retrievers import RETRIEVERS
 from tests.fake_server import FakeServer
 
 RAG = '''
@@ -230,3 +234,40 @@ def test_a_file_in_python_prints_the_line_too(
     assert "reusing" not in capsys.readouterr().err
     rb.evaluate("rag.py:Rag", rows, **given)
     assert re.search(LINE, capsys.readouterr().err)
+
+
+PLUGIN = """
+from ragbench.programs import PROGRAMS
+from ragbench.programs.vanilla import VanillaRAG
+from ragbench.retrievers import RETRIEVERS
+from ragbench.retrievers.bm25 import BM25
+
+
+class Plugged(VanillaRAG):
+    name = "plugged"
+    size = 1
+
+
+class PluggedSearch(BM25):
+    name = "plugged_search"
+"""
+
+
+def test_code_of_a_plug_in_is_part_of_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "plugged_module.py"
+    file.write_text(PLUGIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    module: Any = importlib.import_module("plugged_module")
+    monkeypatch.setitem(PROGRAMS._entries, "plugged", module.Plugged)
+    monkeypatch.setitem(RETRIEVERS._entries, "plugged_search", module.PluggedSearch)
+    config = make_config({"program": "plugged", "retriever": "plugged_search", "lm": "openai/m"})
+    before = config.identity()
+    assert before["program_source"] == before["retriever_source"]
+    file.write_text(f"# A comment.{PLUGIN}")
+    assert config.identity() == before
+    file.write_text(PLUGIN.replace("size = 1", "size = 2"))
+    assert config.identity() != before
+    ours = make_config({"program": "vanilla", "lm": "openai/m"}).identity()
+    assert {"program_source", "retriever_source"}.isdisjoint(ours)

@@ -103,9 +103,13 @@ def test_a_module_in_memory_if_it_reads_something_else_starts_a_new_run(
     assert not prompts & set(asked)
 
 
-def test_a_named_object_continues_its_run_and_the_card_has_the_name(server: FakeServer) -> None:
-    runs = [rb.evaluate(Own(), ROWS[:n], lm=model(server), name="v3") for n in (2, 2)]
+def test_a_named_object_continues_its_run_and_the_card_has_the_name(
+    server: FakeServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [rb.evaluate(Own(), ROWS, lm=model(server), name="v3") for _ in range(2)]
     assert runs[0].folder == runs[1].folder
+    said = " ".join(capsys.readouterr().err.split())
+    assert "under name='v3'; whether the object is the same is not checked; fresh=True" in said
     other = rb.evaluate(Own(), ROWS, lm=model(server), name="v4")
     assert other.folder != runs[0].folder
     assert runs[0].evaluation.card.identity["program_source"] == "v3"

@@ -50,8 +50,8 @@ def resolved(fields: Fields) -> dict[str, Any]:
     program = identity["program"]
     knobs = PROGRAMS.get(program).resolve_knobs(identity["set"])
     identity["set"] = dict(knobs.model_dump(mode="json"))
+    identity["program_source"] = program_digest(program)
     if ":" in program:
-        identity["program_source"] = program_digest(program)
         identity["program"] = label_of(program)
     name, spec_settings = parse_spec(identity["retriever"])
     settings = {**spec_settings, **identity["retriever_set"]}

@@ -12,27 +12,35 @@ from pathlib import Path
 from ragbench.errors import RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.store import locked
-from ragbench.external import is_kept
+from ragbench.external import is_kept, is_named, tag_of
 
 
-def reuse_line(config: RunConfig, what: str, written: float, *also: str | None) -> str:
+def reuse_line(config: RunConfig, work: str, written: float, *also: str | None) -> str:
     """The line for a command that reuses `what`, such as "20 answers"; "" if all is checked.
 
     Args:
         config: What is run.
-        what: The finished work.
+        work: The finished work, such as "20 answers".
         written: When it was written last, in seconds since the epoch.
         also: Further names that may be external code, such as the metric of a compile.
     """
     places: dict[str, None] = {}
-    for spec in (config.program, config.retriever, config.adapter, *also):
-        if spec and ":" in spec and not is_kept(spec):
+    words: dict[str, None] = {}
+    for spec in (config.program, config.retriever, config.adapter, config.lm, *also):
+        if spec and is_named(spec):
+            words[tag_of(spec)] = None
+        elif spec and spec != config.lm and ":" in spec and not is_kept(spec):
             places[Path(spec.partition("(")[0].rpartition(":")[0]).name] = None
     day = time.strftime("%d %b %H:%M", time.localtime(written))
+    if words and not places:
+        return (
+            f"reusing {work} of {day} under name={next(iter(words))!r}; whether the object is the "
+            "same is not checked; fresh=True asks again"
+        )
     if not places:
         return ""
     return (
-        f"reusing {what} of {day}; files and variables that {', '.join(places)} reads are not "
+        f"reusing {work} of {day}; files and variables that {', '.join(places)} reads are not "
         "checked; --fresh asks again"
     )
 
