@@ -20,14 +20,7 @@ from ragbench.context import current, use
 from ragbench.errors import RunError
 from ragbench.experiments import artifacts, outcomes, store
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import (
-    LEAST,
-    Spend,
-    budget_of,
-    check_limit,
-    estimate_compile,
-    question_cost,
-)
+from ragbench.experiments.estimates import LEAST, Spend, budget_of, estimate_compile, question_cost
 from ragbench.experiments.outcomes import Outcome
 from ragbench.experiments.plans import Plan, claim, make_plan
 from ragbench.experiments.runs.context import RunContext, stop_if_refused
@@ -44,9 +37,10 @@ from ragbench.retrievers import IndexStore
 
 #: Called with one line at a time of what a person should see.
 OnMessage = Callable[[str], None]
-#: Program runs for each call that is left, most of them from the cache, after which an optimizer of
-#: unknown cost is ended.
+#: Program runs after which an optimizer of unknown cost is ended: for each call that is left of a
+#: limit, most of them from the cache, or without a limit for each question.
 _RUNS_A_CALL = 20
+_RUNS_A_QUESTION = 50
 
 
 def compile_program(
@@ -70,8 +64,6 @@ def compile_program(
             on_message(line or f"{plan.folder} is compiled already")
             return plan.folder
         budget = budget_of(plan)
-        if budget is None:
-            check_limit(plan)
         for line in estimate_compile(plan).lines():
             on_message(line)
         plan.run_context.check_lms()
@@ -115,15 +107,18 @@ def _search(
     config = plan.run_context.config
     metric = plan.settings.optimizer_metric
     numbers = itertools.count(1)
-    # Calls are limited where no budget is known; those that the cache answers are not.
-    most = _RUNS_A_CALL * int(room().calls) if budget is None else budget.runs.high
+    if budget is not None:
+        most = budget.runs.high
+    elif math.isinf(room().calls):
+        most = _RUNS_A_QUESTION * (len(plan.train) + len(plan.val))
+    else:  # calls that the cache answers are not limited
+        most = _RUNS_A_CALL * int(room().calls)
 
     def on_run() -> None:
         number = next(numbers)
         if budget is None and number > most:
             raise EndlessError(
-                f"optimizer {plan.optimizer.name} does not end: it ran the program {most:,} "
-                f"times, which is {_RUNS_A_CALL} for each call that was left of the limit"
+                f"optimizer {plan.optimizer.name} does not end: it ran the program {most:,} times"
             )
         watch.count("program runs", number, max(most, number))
 

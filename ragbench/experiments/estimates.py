@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from scipy.stats import t as students_t
 
-from ragbench.errors import ConfigError
 from ragbench.experiments.plans import Plan
 from ragbench.experiments.runs.context import RunContext, asks_servers
 from ragbench.experiments.runs.runner import run
@@ -311,19 +310,6 @@ def run_pilot(run_context: RunContext, n: int, watch: Watch = SILENT) -> Evaluat
 def budget_of(plan: Plan) -> Budget | None:
     """Return the program runs of the search by the optimizer's formula; None if it has none."""
     return plan.optimizer.estimate(plan.size)
-
-
-def check_limit(plan: Plan) -> None:
-    """Do nothing if calls are limited.
-
-    Raises:
-        ConfigError: They are not, and the optimizer has no formula.
-    """
-    if math.isinf(room().calls):
-        raise ConfigError(
-            f"what the optimizer {plan.optimizer.name} will spend is unknown; limit it with "
-            "--max-calls N"
-        )
 
 
 def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:

@@ -255,3 +255,13 @@ def test_thresholds_that_dspys_reanchor_fits_are_kept_and_load(world: World) -> 
     assert (card.outcome, card.scores["difference"]) == ("better", 1.0)
     run = evaluate(config.but(compiled=world.folder / "out", split="test", limit=3))
     assert run.summary.scores["em"] == 1.0
+
+
+def test_one_that_asks_forever_without_a_limit_ends_after_a_number_of_runs(
+    spec: str, world: World
+) -> None:
+    settings = CompileConfig(
+        optimizer=f"{spec}Forever", out=world.folder / "out", train_limit=2, val_limit=2
+    )
+    with pytest.raises(RunError, match="does not end: it ran the program 200 times"):
+        compile_program(world.config(), settings, on_message=lambda line: None)
