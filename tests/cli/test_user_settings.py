@@ -38,9 +38,9 @@ def test_settings_file_gives_defaults_that_are_recorded(
     assert (card["set"], card["workers"], card["seed"]) == ({"k": "2"}, 3, 7)  # as typed
     # The limit holds, and a config file wins over the settings file.
     Path("own.yaml").write_text("seed: 8\nprogram: vanilla\n")
-    code, _, err = command("eval", *data, "--config", "own.yaml", "--limit", 3, "--out", "b")
+    code, out, err = command("eval", *data, "--config", "own.yaml", "--limit", 3, "--out", "b")
     assert config_of("b")["seed"] == 8
-    assert (code, "stopped by --max-calls 2" in err) == (3, True)
+    assert (code, "stopped by --max-calls 2" in out + err) == (3, True)
 
 
 def test_settings_file_keeps_its_address_for_its_own_lm(
