@@ -4,10 +4,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 LOCAL := $(VENV)/.installed-local
+CORE := $(VENV)/.installed-core
+INSTALL = $(BIN)/python -m pip install --constraint constraints.txt
 
 .PHONY: demo eval test test-all check unit docs clean
 
-demo: $(LOCAL)  ## the page of recorded runs; asks no model
+demo: $(CORE)  ## the page of recorded runs; asks no model
 	$(BIN)/ragbench report --demo
 
 eval: $(LOCAL)  ## 10 embedded questions with vanilla and IRCoT on the local model, compared
@@ -34,18 +36,23 @@ test-all: check  ## what a release needs: also kills, hostile servers, disks, ev
 docs: $(STAMP)  ## the documentation as a site, in build/site
 	$(BIN)/mkdocs build --quiet
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $@ $(LOCAL)
+	$(INSTALL) --quiet --editable '.[dev]'
+	touch $@ $(LOCAL) $(CORE)
 
 # What a local model needs, and no more: no linters, no browser.
-$(LOCAL): pyproject.toml
-	@echo "making a virtual environment in $(VENV), about a minute"
+$(LOCAL): pyproject.toml constraints.txt
+	@echo "creating a virtual environment in $(VENV), about a minute"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[local]'
+	$(INSTALL) --editable '.[local]'
+	touch $@ $(CORE)
+
+# The core asks no model; pip shows its progress.
+$(CORE): pyproject.toml constraints.txt
+	@echo "creating a virtual environment in $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	$(INSTALL) --editable .
 	touch $@
 
 clean:

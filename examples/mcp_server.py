@@ -1,6 +1,6 @@
 """Tools for a coding agent (Model Context Protocol), which makes at most so many LM calls.
 
-pip install mcp
+pip install . mcp   # in a checkout of ragbench
 claude mcp add ragbench -- python mcp_server.py openai/gpt-4o-mini 500
 """
 

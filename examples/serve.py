@@ -1,6 +1,6 @@
 """A compiled or run program behind HTTP: `POST /ask {"question": "..."}`.
 
-pip install 'ragbench[serve]'
+pip install '.[serve]'   # in a checkout of ragbench
 PROGRAM=compiled/vanilla-1a2b3c4d DOCS=contracts LM=openai/gpt-4o-mini uvicorn serve:app
 """
 

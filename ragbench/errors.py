@@ -88,6 +88,9 @@ class StoppedError(RagbenchError):
         super().__init__(f"stopped by {message}; the same command with a larger limit continues")
 
 
+#: How to install an extra. The name ragbench on the public package index is another project's, so
+#: every instruction installs from a checkout or from a wheel file.
+INSTALL = "in a checkout of ragbench, run: pip install '.[{extra}]'"
 #: Import name of a package -> the extra that installs it.
 EXTRA_OF = {
     "anthropic": "batch",
@@ -119,7 +122,7 @@ def missing_extra(error: ImportError, feature: str = "this") -> MissingExtraErro
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None
-    cure = f"run pip install 'ragbench[{EXTRA_OF[package]}]'"
+    cure = INSTALL.format(extra=EXTRA_OF[package])
     return MissingExtraError(f"{feature} needs {package}; {cure}")
 
 

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from ragbench.errors import EXTRA_OF
+from ragbench.errors import EXTRA_OF, INSTALL
 from tests.fake_server import FakeServer
 from tests.kills import write_questions
 
@@ -96,7 +96,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
     assert "| ircot" in results[1][1]
     for (extra, words), (code, _, err) in zip(bad, results[len(good) :], strict=True):
         assert code == 2, (words, err)
-        assert f"; run pip install 'ragbench[{extra}]'" in err, err
+        assert INSTALL.format(extra=extra) in err, err
         assert len([line for line in err.splitlines() if "questions to ask" not in line]) == 1
 
 
