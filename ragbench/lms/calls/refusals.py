@@ -33,7 +33,8 @@ _SHORTEST = 4
 #: Characters of a body without a message that are shown.
 _SHOWN = 200
 #: Names under which servers put the message of a failed reply, the best first.
-_MESSAGES = ("message", "detail", "error", "base_resp", "status_msg", "msg", "errors", "title")
+_MESSAGES = ("message", "detail", "error", "base_resp", "status_msg", "error_msg", "msg", "errors",
+             "title", "reason")  # fmt: skip
 _KEPT = ("provider", "provider_code", "status", "request_id", "retry_after")
 
 
