@@ -107,9 +107,13 @@ def test_a_shipped_config_holds(name: str) -> None:
     resolve(RETRIEVERS.get(config.retriever).Settings, config.retriever, config.retriever_set)
     assert config.dataset in DATASETS.names()
     assert set(config.set) <= {"variant"}, "a variant is the whole of a published setting"
-    if name != "base":
+    if name not in ("base", "specification"):
         assert config.program == name
         PROGRAMS.get(name)(shelf(), **config.set)
+
+
+def test_shipped_base_is_what_eval_does_by_default() -> None:
+    assert load("base") == make_config({})
 
 
 def test_a_variant_is_one_system_however_it_is_asked_for() -> None:
@@ -142,14 +146,14 @@ def make_card_of(program: RAGProgram) -> RunCard:
     )
 
 
-def test_every_program_has_a_config_and_base_is_the_specification() -> None:
-    assert {*PROGRAMS.names(), "base"} <= set(shipped_configs())
+def test_every_program_has_a_config_that_inherits_the_specification() -> None:
+    assert {*PROGRAMS.names(), "base", "specification"} <= set(shipped_configs())
     wanted = {
         "dataset": "hotpotqa", "setting": "distractor", "split": "test", "limit": 500,
         "lm": "openai/gpt-4o-mini", "temperature": 0.0, "reply_tokens": 1024,
         "retriever": "hybrid", "set": {}, "workers": 5, "seed": 42, "cache": True,
     }  # fmt: skip
-    config = load("base")
+    config = load("specification")
     assert config.model_dump(mode="json", include=set(wanted)) == wanted
     assert config.retriever_set["dense_weight"] == 0.5
     assert "openai/text-embedding-3-small" in config.retriever_set["dense"]

@@ -301,6 +301,9 @@ def test_a_dry_run_asks_nothing(load: Any, tmp_path: Path, server: FakeServer) -
     assert not (tmp_path / "out").exists()
 
 
+PAIR = {"program": ["vanilla", "direct"]}
+
+
 def test_one_budget_is_for_all_cells(load: Any, tmp_path: Path, server: FakeServer) -> None:
     fields = {"matrix": {"program": ["vanilla", "direct"], "lm": ["openai/a", "openai/b"]}}
     done = command(load, tmp_path, "--max-calls", "13", **fields)
@@ -320,6 +323,18 @@ def test_one_budget_is_for_all_cells(load: Any, tmp_path: Path, server: FakeServ
     assert [len(each.finished) for each in found] == [8] * 4
 
 
+def test_published_figures_are_printed_next_to_ours(load: Any, tmp_path: Path) -> None:
+    figures = {"cell": {"program": "direct"}, "source": "a paper", "figures": {"em": 0.5, "p50": 9}}
+    done = command(load, tmp_path, "--format", "json", published=[figures], matrix=PAIR)
+    assert done.exit_code == 0, done.output
+    tables = json.loads(done.stdout)
+    [table] = [each for each in tables if each.get("table") == "published"]
+    rows = {row["figure"]: row for row in table["rows"]}
+    assert (rows["em"]["published"], rows["em"]["cell"]) == (0.5, "direct")
+    assert 0 <= rows["em"]["ours"] <= 1
+    assert rows["p50"]["ours"] < 9
+
+
 def test_a_continued_cell_shows_the_mean_of_its_whole_run(load: Any) -> None:
     run_sweep(load(matrix={"program": ["vanilla"]}, limit=4))
     watch = Heard()
@@ -331,7 +346,7 @@ def test_a_continued_cell_shows_the_mean_of_its_whole_run(load: Any) -> None:
 
 # -- the sweeps that come with the package ---------------------------------------------------------
 
-EMBEDDER = "openai/text-embedding-3-small"
+EMBEDDER = "fastembed/Qwen/Qwen3-Embedding-0.6B"
 #: Tokens of one chunk, rounded up: 1,000 and what the tokeniser of the makers counts otherwise.
 CHUNK = 1_100
 #: LinearRAG in Table 5: rounds, sentences of an entity, passage ratio, threshold.
@@ -363,7 +378,10 @@ def test_every_system_runs_on_every_data_set_with_two_lms(name: str, n: int, sty
         assert config.program == "graph_rag" or config.set["k"] in protocol.k
 
 
-@pytest.mark.parametrize("name", [n for n in shipped_sweeps() if n.startswith("paper_")])
+TABLES = [n for n in shipped_sweeps() if n.startswith(("paper_arag", "paper_hippo"))]
+
+
+@pytest.mark.parametrize("name", TABLES)
 def test_all_systems_of_a_table_embed_with_one_model(name: str) -> None:
     for cell in load_sweep(name).cells:
         config, knobs = cell.config, knobs_of(cell.config)

@@ -15,7 +15,7 @@ from itertools import chain, product, starmap
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.cells.cell import CELLS, PROGRAMS, Cell
@@ -45,6 +45,27 @@ _COMPILE_FIELDS = tuple(name for name in CompileConfig.model_fields if name != "
 _MOST_CELLS = 2_000
 
 
+class Published(BaseModel):
+    """Figures that somebody published for some cells.
+
+    Attributes:
+        cell: Values of the leaves of these cells.
+        source: Publication, table and setting.
+        figures: Value by metric, or by calls, tokens, p50 and p95 (seconds).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    cell: dict[str, Any]
+    source: str
+    figures: dict[str, float]
+
+    def is_of(self, cell: Cell) -> bool:
+        """Return True if these are figures of `cell`."""
+        values = leaves_of(with_k(self.cell))
+        return _alike(cell.leaves, values, values)
+
+
 class SweepFields(Knobs):
     """The keys of a sweep file beside the fields of a run, which all cells share."""
 
@@ -53,6 +74,7 @@ class SweepFields(Knobs):
     baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
     metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="what is compared")
     margin: float | None = Field(None, gt=0, description="difference too small to matter")
+    published: tuple[Published, ...] = Field((), description="figures to print next to ours")
 
 
 @dataclass(frozen=True)
@@ -67,6 +89,7 @@ class Sweep:
     pairs: Mapping[str, str]
     metrics: tuple[str, ...] = HEADLINE
     margin: float | None = None
+    published: tuple[Published, ...] = ()
 
 
 def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None = None) -> Sweep:
@@ -107,7 +130,8 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_settings()))
     named = _labelled(every)
     axes = set(chain.from_iterable(leaves_of(with_k(block)) for block in blocks))
-    return Sweep(folder, named, _pairs(named, spec.baseline, axes), spec.metrics, spec.margin)
+    pairs = _pairs(named, spec.baseline, axes)
+    return Sweep(folder, named, pairs, spec.metrics, spec.margin, spec.published)
 
 
 def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:

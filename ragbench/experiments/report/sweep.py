@@ -11,6 +11,7 @@ from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
 from ragbench.experiments.cells.sweep import Contrast, Swept, arms_of, check_sweep
 from ragbench.experiments.cells.sweep_file import Sweep
+from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.estimates import (
     Estimate,
     estimate_compile,
@@ -95,12 +96,48 @@ def _tables(swept: Swept, ran: Mapping[str, Evaluation]) -> Report:
         yield ", ".join(words[0] for words in titles if len(set(words)) == 1)
         yield replace(run_table(list(ran.values()), list(ran)), name="cells")
     yield from _pooled(swept)
+    yield from _published(swept)
     for outcome in swept.outcomes:
         if outcome.run and outcome.run.summary.failed:
             yield outcome.cell.label
             yield failure_table(outcome.run.records)
     if any(contrast.scores for contrast in swept.contrasts):
         yield _contrasts(swept.contrasts)
+
+
+_PUBLISHED = (
+    Column("cell"),
+    Column("figure"),
+    Column("ours", kind="number"),
+    Column("published", kind="number"),
+    Column("source", drop=1),
+)
+
+
+def _published(swept: Swept) -> Report:
+    """Yield a table of published figures next to ours, if the sweep has any."""
+    rows = []
+    for published in swept.sweep.published:
+        for outcome in swept.outcomes:
+            if not published.is_of(outcome.cell):
+                continue
+            for figure, value in published.figures.items():
+                row = {"cell": outcome.cell.label, "figure": figure, "published": value}
+                ours = _figure(outcome.run, figure) if outcome.run else None
+                rows.append({**row, "ours": ours, "source": published.source})
+    if rows:
+        note = "other prompts, LMs and questions: an order of magnitude, not a test"
+        yield Table("published", _PUBLISHED, rows, notes=[note])
+
+
+def _figure(run: Evaluation, figure: str) -> float | None:
+    """Return the mean of a metric, of calls or tokens, or a quantile of the seconds."""
+    summary = run.summary
+    if figure in ("p50", "p95"):
+        return summary.latency_s.get(figure)
+    if figure in ("calls", "tokens"):
+        return per_question([run], figure)
+    return summary.scores.get(figure)
 
 
 def _pooled(swept: Swept) -> Report:
