@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench import metrics
-from ragbench.errors import ConfigError
+from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import (
     SPENDING,
     Family,
@@ -187,6 +187,13 @@ def advise(
     few = "advice chooses between programs: give two runs or more"
     if len(groups) < 2:
         raise ConfigError(few)
+    data = {run.card.data.digest: run for run in chain.from_iterable(groups)}
+    if len(data) > 1:
+        first, second = list(data.values())[:2]
+        raise CompareError(
+            f"{first.folder} and {second.folder} are over different data; advice is for one data "
+            "set, and a variant (--renamed, --unanswerable) is another one"
+        )
     labels_of_arms = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:

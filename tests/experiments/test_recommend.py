@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ragbench.errors import CompareError
 from ragbench.experiments.recommend import advise, questions_to_tell
 from ragbench.experiments.runs.summary import Evaluation, reopen
-from tests.experiments.scored_runs import CARD, answered, make_run
+from tests.experiments.scored_runs import CARD, answered, make_run, study
 from tests.metrics.records import call
 
 #: Whether the question is a comparison -> the chance of a right answer.
@@ -254,3 +255,13 @@ def test_recommend_by_hops_without_hops_is_refused(tmp_path: Path, command: Any)
     code, _, err = command("recommend", *folders, "--by", "hops")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "--by hops: no question of these runs has one" in err
+
+
+@pytest.mark.parametrize("variant", ["renamed", "unanswerable"])
+def test_advice_over_a_data_set_and_its_variant_is_refused(tmp_path: Path, variant: str) -> None:
+    plain = study(tmp_path / "plain", questions=20)[:2]
+    card = {"data": {**CARD["data"], "digest": "1"}, "data_card": {"twin_of": "0", variant: "k"}}
+    twins = study(tmp_path / "twin", questions=20, **card)[:1]
+    assert advise([reopen(folder) for folder in plain])
+    with pytest.raises(CompareError, match="over different data"):
+        advise([reopen(folder) for folder in (*plain, *twins)])

@@ -184,7 +184,7 @@ def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> li
     data: dict[str, int] = {}
     programs = []
     for at, arm in enumerate(arms):
-        group = data.setdefault(paired.origin(firsts[at]), len(data))
+        group = data.setdefault(firsts[at].card.data.digest, len(data))
         programs.append(Program(labels[at], arm, group, befores.get(at)))
     return programs
 
