@@ -1,7 +1,7 @@
-"""Passages of the fictional world: one per entity, three to six sentences.
+"""Render passages of the fictional world: one per entity, three to six sentences.
 
-A sentence is a template whose fields are relations and details of the entity: each fact stands in
-one sentence of its subject's passage, and the fields say in which.
+A sentence is a template whose fields are relations and details of the entity: each fact is in one
+sentence of its subject's passage, and the fields show in which.
 """
 
 import re
@@ -9,12 +9,17 @@ from string import Formatter
 from typing import NamedTuple
 
 from ragbench.data.passages import from_sentences
-from ragbench.data.synthetic.world import FIRM, MAKER, Dice, Entity
+from ragbench.data.synthetic.world import MAKER, Dice, Entity
 from ragbench.passages import Passage
 
-#: What dice choose in a template: one of `[this|that]`, or a whole number of `[2..9]`.
+#: A choice of the dice in a template: one of `[this|that]`, or a whole number of `[2..9]`.
 _CHOICE = re.compile(r"\[(.*?)\]")
-#: A sentence a line; a blank one is left out.
+#: A clause that is left out if the entity lacks one of its fields.
+_OPTIONAL = re.compile(r"<(.*?)>")
+_GENRES = ("comic", "historical", "romantic", "experimental")
+_PRONOUNS = {"m": ("He", "he", "son"), "f": ("She", "she", "daughter")}
+#: A sentence a line. A blank one, and one with a field that the entity lacks, is left out. `!field`
+#: needs an entity without the field, `~` a passage of fewer than four sentences.
 _TEMPLATES = {
     "country": """
 {name}, officially the {alias}, is a \
@@ -46,6 +51,36 @@ Its library holds [20..900] thousand volumes.
 At its height it employed [2..90] hundred people.
 [Its archive was lost in a fire.|It changed hands several times.|]
 """,
+    "person": """
+{alias} ({birthdate} \u2013 {deathdate}) was a {people} {trade}.
+!deathdate {alias} (born {birthdate}) is a {people} {trade}.
+{He} was born in {birthplace}<, the {child} of {father}>< and {mother}>.
+{He} studied at {university}< and later worked for {employer}>.
+In {married} {he} married {wife}.
+In {married} {he} married {husband}.
+{He} died in {deathplace}.
+~{He} kept a diary for most of a long life.
+""",
+    "film": """
+[{name} is {a} {genre} film directed by {director} and released in {year}.\
+|{name} is a {year} {genre} film directed by {director}.]
+It was produced by {studio}.
+The story is set in {setting}.
+RECEPTION
+""",
+    "novel": """
+[{name} is {a} {genre} novel written by {author} and released in {year}.\
+|{name} is a {year} {genre} novel written by {author}.]
+It was published by {publisher}.
+The story is set in {setting}.
+RECEPTION
+""",
+    "album": """
+[{name} is {a} {genre} album recorded by {singer} and released in {year}.\
+|{name} is a {year} {genre} album recorded by {singer}.]
+It was released by {label}.
+RECEPTION
+""",
 }
 _RECEPTION = (
     "[Critics were divided when it first appeared."
@@ -63,23 +98,13 @@ class Rendered(NamedTuple):
 
 
 def render(entity: Entity, dice: Dice) -> Rendered:
-    """Returns the passage of `entity`; `dice` choose the wording."""
+    """Return the passage of `entity`; `dice` choose the wording."""
     facts = {}
     for relation, value in entity.facts.items():
         facts[relation] = value.mention if isinstance(value, Entity) else value
-    values = {**entity.details, **facts, "name": entity.name}
-    values["alias"] = entity.aliases[0] if entity.aliases else ""
-    founder = facts.get("founder", "")
-    values["Founder"] = founder[:1].upper() + founder[1:]
-    values["a"] = "an" if values.get("people", "")[:1] in [*"AEIOU"] else "a"
+    values = {**entity.details, **facts, **_wording(entity, facts, dice)}
     stated = dict[str, int]()
     sentences = list[str]()
-    if entity.kind == "person":
-        templates = _person(entity)
-    elif entity.kind in MAKER:
-        templates = _work(entity, dice)
-    else:
-        templates = _TEMPLATES[entity.kind].strip().splitlines()
 
     def chosen(match: re.Match[str]) -> str:
         low, dash, high = match[1].partition("..")
@@ -88,54 +113,43 @@ def render(entity: Entity, dice: Dice) -> Rendered:
         options: list[str] = match[1].split("|")
         return dice.pick(options)
 
-    for written in templates:
-        template = _CHOICE.sub(chosen, written)
-        if not template:
+    for line in _TEMPLATES[entity.kind].replace("RECEPTION", _RECEPTION).strip().splitlines():
+        template = _CHOICE.sub(chosen, line)
+        if template.startswith("~"):
+            template = template[1:] if len(sentences) < 4 else ""
+        elif template.startswith("!"):
+            absent, _, template = template[1:].partition(" ")
+            template = "" if absent in values else template
+        template = _OPTIONAL.sub(
+            lambda match: match[1] if _fits(match[1], values) else "", template
+        )
+        if not template or not _fits(template, values):
             continue
-        for _, field, _, _ in Formatter().parse(template):
-            relation = (field or "").lower()
-            if relation in facts:
-                stated[relation] = len(sentences)
+        for name in _fields(template):
+            if name.lower() in facts:
+                stated[name.lower()] = len(sentences)
         sentences.append(template.format_map(values))
     return Rendered(from_sentences(entity.title, sentences), stated)
 
 
-def _person(e: Entity) -> list[str]:
-    he, child = ("He", "son") if e.details["sex"] == "m" else ("She", "daughter")
-    parents = " and ".join(f"{{{parent}}}" for parent in ("father", "mother") if parent in e.facts)
-    dead = "deathdate" in e.facts
-    lines = [
-        "{alias} ({birthdate} \u2013 {deathdate}) was a {people} {trade}."
-        if dead
-        else "{alias} (born {birthdate}) is a {people} {trade}.",
-        f"{he} was born in {{birthplace}}{f', the {child} of {parents}' if parents else ''}.",
-    ]
-    if "university" in e.facts:
-        work = " and later worked for {employer}" if "employer" in e.facts else ""
-        lines.append(f"{he} studied at {{university}}{work}.")
-    for spouse in ("wife", "husband"):
-        if spouse in e.facts:
-            lines.append(f"In {{married}} {he.lower()} married {{{spouse}}}.")
-    if dead:
-        lines.append(f"{he} died in {{deathplace}}.")
-    if len(lines) < 4:
-        lines.append(f"{he} kept a diary for most of a long life.")
-    return lines
+def _wording(entity: Entity, facts: dict[str, str], dice: Dice) -> dict[str, str]:
+    """Return the fields of templates that are neither relations nor details."""
+    founder = facts.get("founder", "")
+    described = entity.details.get("people", "")
+    wording = {"name": entity.name, "Founder": founder[:1].upper() + founder[1:]}
+    wording["alias"] = entity.aliases[0] if entity.aliases else ""
+    if entity.kind in MAKER:
+        wording["genre"] = described = dice.pick(_GENRES)
+    if sex := entity.details.get("sex"):
+        wording["He"], wording["he"], wording["child"] = _PRONOUNS[sex]
+    wording["a"] = "an" if described[:1] in [*"AEIOUe"] else "a"
+    return wording
 
 
-def _work(e: Entity, dice: Dice) -> list[str]:
-    maker = MAKER[e.kind]
-    genre = dice.pick(("comic", "historical", "romantic", "experimental"))
-    a = "an" if genre[0] == "e" else "a"
-    verb = {"film": "directed", "novel": "written", "album": "recorded"}[e.kind]
-    role = {"film": "produced", "novel": "published", "album": "released"}[e.kind]
-    openings = (
-        f"{{name}} is {a} {genre} {e.kind} {verb} by {{{maker}}} and released in {{year}}.",
-        f"{{name}} is a {{year}} {genre} {e.kind} {verb} by {{{maker}}}.",
-    )
-    return [
-        dice.pick(openings),
-        f"It was {role} by {{{FIRM[e.kind]}}}.",
-        "The story is set in {setting}." if "setting" in e.facts else "",
-        _RECEPTION,
-    ]
+def _fields(template: str) -> list[str]:
+    return [name for _, name, _, _ in Formatter().parse(template) if name]
+
+
+def _fits(template: str, values: dict[str, str]) -> bool:
+    """Return True if the entity has every field of the template."""
+    return all(name in values for name in _fields(template))
