@@ -1,15 +1,15 @@
 """Measures how often the words of a report are wrong, by simulation of what they claim.
 
 `WORDS` lists every claim that a report can print, each with the scenarios that test it; a test
-compares the list with the code. A claim is wrong at most 5 % of the time, an interval covers in
-94 % at least (a share of n questions has n + 1 values, so that the coverage goes up and down by a
-point), and what is said to be shown with 80 % power is shown in 75 to 90 %. Sets of questions are
-asymmetric and in documents (`benchmarks.draws`).
+compares the list with the code. A claim is wrong at most 5 % of the time (5.5 % with documents), an
+interval covers in 94 % at least (a share of n questions has n + 1 values, so that the coverage goes
+up and down by a point), and what is shown with 80 % power is shown in 75 to 90 %. With documents,
+the power is within .03 of a reference wherever the reference keeps its level.
 
-    python -m benchmarks.calibration [--runs 3000] [--seed 0] [--only WORD]
+    python -m benchmarks.calibration [--runs 2000] [--seed 0] [--only WORD]
 
-Ends with code 1 where a bound does not hold, give or take two standard errors (at 1,000 runs and
-5 %, 1.4 points). With 3,000 runs it takes about 4 minutes of one processor.
+Ends with code 1 if a bound does not hold, within two standard errors (at 1,000 runs and 5 %, 1.4
+points). With 2,000 runs it takes less than three minutes of one processor.
 """
 
 import argparse
@@ -17,17 +17,33 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
-from benchmarks.draws import SETS, Draw, Rng, chances, lost, run_away, seeded
-from ragbench.experiments.compare.spending import PayBack, saved
-from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct
+from benchmarks.draws import (
+    SETS,
+    SHAPES,
+    Draw,
+    Floats,
+    Rng,
+    chances,
+    in_documents,
+    lost,
+    moved,
+    seeded,
+    symmetric,
+)
+from ragbench.experiments.compare.family import Family, Standing
+from ragbench.experiments.recommend import Arm, decide
+from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct, holm
 from ragbench.metrics.stats.estimates import (
-    anytime_p,
-    cluster_means,
+    Clusters,
+    MeanEstimate,
     corrected_best,
     estimate_difference,
     estimate_mean,
@@ -37,6 +53,8 @@ from ragbench.metrics.stats.estimates import (
 from ragbench.metrics.stats.repeats import differ_as_wholes
 
 WRONG, COVER, LEAST_POWER, MOST_POWER = 0.05, 0.94, 0.75, 0.90
+#: With documents: false claims, and power that may be lost against the reference.
+MOST_FALSE, LOST_POWER = 0.055, 0.03
 MARGIN = 0.05
 DIFFERENCES = (-1.0, 1.0)
 #: Twenty documents of ten questions and a hundred single ones: seeds, costs and choices.
@@ -77,6 +95,13 @@ def power(what: str, count: float, runs: int) -> Outcome:
     return Outcome(what, count / runs, runs, LEAST_POWER, MOST_POWER)
 
 
+def estimated(values: Floats, documents: Clusters = None) -> MeanEstimate:
+    """The estimate of the mean of differences."""
+    found = estimate_mean(values, DIFFERENCES, documents)
+    assert found is not None
+    return found
+
+
 def compared(draw: Draw, rng: Rng, difference: float = 0.0, **method: object) -> Comparison:
     """The comparison of a set in which B is so much better."""
     drawn = draw(rng, difference)
@@ -84,52 +109,156 @@ def compared(draw: Draw, rng: Rng, difference: float = 0.0, **method: object) ->
     return compare_scores(drawn.a, drawn.b, drawn.documents, method=how)
 
 
-def claims(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """One contrast of every set: equal means, and a difference of the margin or of the worth."""
+def single_questions(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """One contrast of single questions: equal means, and a difference of just the margin."""
     for name, draw in SETS.items():
         counts: Counter[str] = Counter()
         for _ in range(runs):
             drawn = draw(rng, 0.0)
-            d = drawn.b - drawn.a
-            found = estimate_mean(d, DIFFERENCES, drawn.documents)
-            assert found is not None
+            found = estimated(drawn.b - drawn.a)
             counts["better or worse"] += found.p_value() <= WRONG
             ends = found.interval()
             counts["interval of a difference"] += ends.low <= 0 <= ends.high
-            bets = anytime_p(cluster_means(d, drawn.documents), 1.0) <= WRONG
-            if len(set(Counter(drawn.documents).values())) == 1:  # else of another mean
-                counts["decided"] += bets
-            own = mean_interval(drawn.b, (0.0, 1.0), drawn.documents)
+            own = mean_interval(drawn.b, (0.0, 1.0))
             counts["interval of a mean"] += bool(own and own.low <= drawn.mean_b <= own.high)
             drawn = draw(rng, -MARGIN)
-            found = estimate_mean(drawn.b - drawn.a, DIFFERENCES, drawn.documents)
-            assert found is not None
+            found = estimated(drawn.b - drawn.a)
             counts["equivalent"] += found.p_beyond(MARGIN) <= WRONG
-            counts["less than the worth below"] += found.p_at_most(-MARGIN) <= WRONG
+            counts["gains less than the worth"] += found.p_at_most(-MARGIN) <= WRONG
         for what, count in counts.items():
             outcome = covers if what.startswith("interval") else wrong
             yield outcome(f"{what}, {name}", count, runs)
 
 
+def reference_cr2(values: Floats, sizes: Sequence[int]) -> NDArray[np.bool_]:
+    """Return which sets a cluster-robust t test calls different from 0 at 5 %.
+
+    It is Bell and McCaffrey (2002) for the regression on a constant: the residuals of a document
+    of g of n questions are divided by sqrt(1 - g / n), and the degrees of freedom are
+    Satterthwaite's under independence.
+
+    Args:
+        values: Differences, shape (sets, questions).
+        sizes: Number of questions of each document.
+    """
+    counts = np.asarray(sizes, dtype=float)
+    n = counts.sum()
+    starts = np.concatenate([[0], np.cumsum(counts[:-1])]).astype(int)
+    means = values.mean(axis=1)
+    sums = np.add.reduceat(values, starts, axis=1) - means[:, None] * counts
+    variances = (sums**2 / (1 - counts / n)).sum(axis=1) / n**2
+    weight = 1 / (n * np.sqrt(1 - counts / n))
+    matrix = np.diag(weight**2 * counts) - np.outer(weight * counts, weight * counts) / n
+    df = np.trace(matrix) ** 2 / (matrix**2).sum()
+    found: NDArray[np.bool_] = np.abs(means) > stats.t.ppf(0.975, df) * np.sqrt(variances)
+    return found
+
+
+def clustered(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Symmetric effects of documents: false claims, coverage, and power next to the reference."""
+    few = runs // 2
+    for name, sizes in SHAPES.items():
+        documents = np.repeat(np.arange(len(sizes)), sizes).tolist()
+        for correlation in (0.0, 0.1, 0.3, 0.5) if max(sizes) > 1 else (0.0,):
+            shown = []
+            for gain in (0.0, 0.10):
+                values = symmetric(sizes, correlation, gain, rng, few)
+                ours = sum(estimated(row, documents).p_value() <= WRONG for row in values)
+                shown.append((ours, int(reference_cr2(values, sizes).sum())))
+            (false, theirs_false), (ours, theirs) = shown
+            what = f"{name}, correlation {correlation:g}"
+            yield Outcome(f"better or worse, {what}", false / few, few, 0.0, MOST_FALSE)
+            yield Outcome(f"  CR2 without it, {what}", theirs_false / few, few, 0.0, 1.0)
+            yield Outcome(f"  power for +.10, {what}", ours / few, few, 0.0, 1.0)
+            lost_power = (theirs - ours) / few
+            most = LOST_POWER if theirs_false / few <= MOST_FALSE else 1.0
+            yield Outcome(f"  power less than CR2's, {what}", lost_power, few, -1.0, most)
+
+
+def lost_documents(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """B loses whole documents and gains on all else, equal means: false, and what is said then.
+
+    Nothing bounds these rates. The breakdown share that is printed next to "better" has to be
+    below the share of documents that were lost.
+    """
+    few = runs // 4
+    for name in ("20 x 10", "30 x 10", "60 x 5", "Zipf", "10 x 20 + 100", "10 x 20 + 400"):
+        sizes = SHAPES[name]
+        chance = 0.3 if name == "Zipf" else 0.1
+        draw = lost(sizes, chance, documents_only=max(sizes) > min(sizes))
+        shares = []
+        named = 0
+        for _ in range(few):
+            drawn = draw(rng, 0.0)
+            found = compare_scores(drawn.a, drawn.b, drawn.documents)
+            if found.outcome == "better" and found.breakdown is not None:
+                shares.append(found.breakdown)
+                named += found.breakdown < chance
+        what = f"{name}, {chance:.0%} of documents lost"
+        yield Outcome(f"better, {what}", len(shares) / few, few, 0.0, 1.0)
+        if shares:
+            yield Outcome(f"  breakdown share, mean, {what}", float(np.mean(shares)), few, 0.0, 1.0)
+            yield Outcome(f"  breakdown below it, {what}", named / len(shares), few, 0.95, 1.0)
+
+
+def chosen_best(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """Equal programs on a board: no pair may be called better or worse in more than 5 %."""
+    for k, n, sets in ((6, 200, runs // 4), (10, 200, runs // 4), (20, 200, runs // 8)):
+        false = of_best = 0
+        for _ in range(sets):
+            chance = rng.beta(0.5, 0.8, n)
+            scores = (rng.random((k, n)) < chance).astype(float)
+            best = int(scores.mean(axis=1).argmax())
+            p_values = {}
+            for a, b in combinations(range(k), 2):
+                p_values[a, b] = estimated(scores[b] - scores[a]).p_value()
+            false += min(holm(list(p_values.values()))) <= WRONG
+            only = [p for pair, p in p_values.items() if best in pair]
+            of_best += min(holm(only)) <= WRONG
+        yield wrong(f"better or worse, {k} equal programs", false, sets)
+        yield Outcome(f"  by the best's pairs only, {k}", of_best / sets, sets, 0.0, 1.0)
+
+
+def recommended(runs: int, rng: Rng) -> Iterator[Outcome]:
+    """A more expensive program is .10 better, the worth .05: advising the cheaper is wrong."""
+    few = runs // 4
+    for n in (10, 20, 50, 100):
+        false = 0
+        for _ in range(few):
+            chance = rng.beta(0.5, 0.8, n)
+            cheap = (rng.random(n) < chance).astype(float)
+            expensive = moved(rng, (rng.random(n) < chance).astype(float), 0.10, 0.5 / 1.3)
+            costs = (1.0, 2.0)
+            standings = []
+            for scores, cost in zip((cheap, expensive), costs, strict=True):
+                standings.append(Standing((), float(scores.mean()), None, {"calls": cost}, 0, 1))
+            tests = {(0, 1): correct([compare_scores(cheap, expensive)])[0]}
+            best = int(expensive.mean() > cheap.mean())
+            family = Family("em", (), {}, tuple(standings), best, None, "calls", tests)
+            arms = [Arm(**vars(s), label=str(at)) for at, s in enumerate(standings)]
+            false += decide(arms, family, 0.05, n).use == 0
+        yield wrong(f"use the cheaper one, {n} questions", false, few)
+
+
 def families(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """Families of six sets in which nothing differs, or all differ by just the margin."""
-    draws = list(SETS.values())[1:7]
+    """Families of five sets in which nothing differs, or all differ by just the margin."""
+    draws = list(SETS.values())
     few = runs // 4
     counts: Counter[str] = Counter()
     for _ in range(few):
         alike = correct([compared(draw, rng) for draw in draws])
-        counts["better or worse"] += any(c.verdict.startswith(("better", "worse")) for c in alike)
+        counts["better or worse"] += any(c.outcome in ("better", "worse") for c in alike)
         off = correct([compared(draw, rng, MARGIN, margin=MARGIN) for draw in draws])
-        counts["equivalent"] += any(c.verdict.startswith("equivalent") for c in off)
-        counts["by less than the margin"] += any("by less than" in c.verdict for c in off)
+        counts["equivalent"] += any(c.outcome == "equivalent" for c in off)
+        counts["by less than the margin"] += any(c.slight for c in off)
     for what, count in counts.items():
-        yield wrong(f"{what}, a family of 6", count, few)
+        yield wrong(f"{what}, a family of 5", count, few)
 
 
 def planned(runs: int, rng: Rng) -> Iterator[Outcome]:
     """New sets as large as a pilot's sentence asks for, and gains that it calls detectable."""
     few = runs // 8
-    sets = {"single": chances(60), "documents of 4": lost([4] * 25, 0.02)}
+    sets = {"single": chances(60), "documents of 4": in_documents([4] * 25)}
     for name, draw in sets.items():
         for size in (1, 6):
             shown = told = 0
@@ -138,8 +267,7 @@ def planned(runs: int, rng: Rng) -> Iterator[Outcome]:
                 if pilot.minimum_detectable is None or pilot.minimum_detectable > 0.6:
                     continue
                 drawn = draw(rng, pilot.minimum_detectable)
-                found = estimate_mean(drawn.b - drawn.a, DIFFERENCES, drawn.documents)
-                assert found is not None
+                found = estimated(drawn.b - drawn.a, drawn.documents)
                 told += 1
                 shown += found.p_value() <= WRONG / size
             if told:
@@ -154,26 +282,13 @@ def planned(runs: int, rng: Rng) -> Iterator[Outcome]:
             sizes = np.bincount(drawn.documents)
             chosen = rng.integers(0, len(sizes), max(2, round(named / sizes.mean())))
             d = (drawn.b - drawn.a).reshape(len(sizes), -1)[chosen].ravel()
-            found = estimate_mean(
-                d, DIFFERENCES, np.repeat(np.arange(len(chosen)), sizes[0]).tolist()
-            )
-            assert found is not None
+            found = estimated(d, np.repeat(np.arange(len(chosen)), sizes[0]).tolist())
             told += 1
             shown += found.p_value() <= WRONG
             if told == few:
                 break
         if told:
             yield power(f"needed, {name}", shown, told)
-
-
-def one_cluster(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """All questions need one passage: whatever they show, nothing is claimed."""
-    few = runs // 10
-    false = 0
-    for _ in range(few):
-        c = compared(lost([60], 0.3), rng)
-        false += c.interval is not None or not c.verdict.startswith("no difference")
-    yield wrong("one gold passage for all", false, few)
 
 
 def compiling(runs: int, rng: Rng) -> Iterator[Outcome]:
@@ -228,24 +343,6 @@ def more_seeds(runs: int, rng: Rng) -> Iterator[Outcome]:
         yield power(f"more seeds, {told} pilots", shown, told)
 
 
-def pays_back(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """Programs that take the same on average, where B runs away on one document in thirty."""
-    few = runs // 2
-    most = 50
-    for name, sizes in {"10 single": [1] * 10, "100 single": [1] * 100, "mixed": MIXED}.items():
-        false = covered = 0
-        for _ in range(few):
-            before, after, documents = run_away(rng, sizes, most)
-            c = compare_scores(
-                before, after, documents, higher_is_better=False, score_range=(0.0, most * 700.0)
-            )
-            pay = PayBack(1000.0, float(before.mean()), float(after.mean()), saved(c))
-            false += pay.words().startswith(("pays back", "never pays back"))
-            covered += bool(c.interval and c.interval.low <= 0 <= c.interval.high)
-        yield wrong(f"pays back, {name}", false, few)
-        yield covers(f"interval of what is saved, {name}", covered, few)
-
-
 def best_chosen(runs: int, rng: Rng) -> Iterator[Outcome]:
     """The best of 16 candidates that are alike, over documents: its corrected mean."""
     few = runs // 10
@@ -254,7 +351,9 @@ def best_chosen(runs: int, rng: Rng) -> Iterator[Outcome]:
     for seed in range(few):
         chance = rng.beta(0.5, 0.8, 25)[document]
         scores = (rng.random((16, 50)) < chance).astype(float)
-        best = corrected_best(scores, clusters=document.tolist(), seed=seed, resamples=300)
+        best = corrected_best(
+            scores, (0.0, 1.0), clusters=document.tolist(), seed=seed, resamples=300
+        )
         assert best is not None
         inside += best.interval.low <= float(chance.mean()) <= best.interval.high
     yield covers("corrected mean of the best of 16", inside, few)
@@ -300,41 +399,38 @@ def asked_again(runs: int, rng: Rng) -> Iterator[Outcome]:
 Scenario = Callable[[int, Rng], Iterator[Outcome]]
 #: Every claim that a report can print -> what tests it. Empty: it says that nothing is claimed.
 WORDS: Mapping[str, tuple[Scenario, ...]] = {
-    "better": (claims, families),
-    "worse": (claims, families),
+    "better": (single_questions, clustered, families, chosen_best),
+    "worse": (single_questions, clustered, families, chosen_best),
+    "holds unless more than": (lost_documents,),
     "by less than the margin": (families,),
-    "equivalent within": (claims, families),
-    "shown less than": (claims,),
+    "equivalent within": (single_questions, families),
+    "use": (recommended,),
     "usually": (compiling,),
-    "too few to tell": (),
     "no difference shown": (),
     "the two score the same": (),
     "too few questions to say": (),
-    "all questions share a gold passage": (one_cluster,),
     "it needs more seeds: about": (more_seeds,),
     "a new run of about": (planned,),
     "to show the largest that the interval holds": (planned,),
     "detectable": (planned,),
     "helps": (compiling,),
     "hurts": (compiling,),
-    "nothing that matters": (claims, families),
+    "nothing that matters": (single_questions, families),
     "not shown to help or to hurt": (),
-    "more than": (claims,),
-    "less than": (claims,),
-    "also": (claims,),
-    "the reverse": (claims,),
+    "more than": (single_questions, clustered),
+    "less than": (single_questions, clustered),
+    "also": (single_questions, clustered),
+    "the reverse": (single_questions, clustered),
     "not shown to help": (),
-    "pays back after": (pays_back,),
-    "not shown to pay back": (),
-    "never pays back": (pays_back,),
-    "low and high": (claims, compiling, best_chosen, pays_back, asked_again),
+    "not tested": (),
+    "low and high": (single_questions, compiling, best_chosen, asked_again),
 }
 
 
 def main() -> None:
     """Run every scenario once, print its outcomes, and end with 1 where a bound is broken."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--runs", type=int, default=3_000)
+    parser.add_argument("--runs", type=int, default=2_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of a scenario's name")
     options = parser.parse_args()
@@ -353,7 +449,7 @@ def main() -> None:
             print(f"{found.what:55} {found.rate:7.3f} {bounds} of {found.runs}{mark}", flush=True)
         print(f"  {scenario.__name__}: {time.process_time() - start:.0f} s", flush=True)
     took = (time.process_time() - began) / 60
-    print(f"{outcomes} rates, {broken} bounds broken, {took:.0f} minutes of one processor")
+    print(f"{outcomes} rates, {broken} bounds broken, {took:.1f} minutes of one processor")
     sys.exit(bool(broken))
 
 

@@ -1,10 +1,12 @@
-"""Sets of questions for `benchmarks.calibration`: asymmetric, and in documents unless they say not.
+"""Sets of questions for `benchmarks.calibration`. Scores are in [0, 1], differences B minus A.
 
-B loses much now and then, on whole documents where there are any, and gains a little on all else:
-most small sets hold no such loss. Scores are in [0, 1], differences B minus A.
+Symmetric sets vary together in their documents. In the others B loses much now and then, on whole
+documents if there are any, and gains a little on all else: most small sets hold no such loss.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -81,6 +83,19 @@ def chances(n: int) -> Draw:
     return draw
 
 
+def in_documents(sizes: Sequence[int]) -> Draw:
+    """Documents, each with a chance of its own that both arms have; B then gains."""
+    document = np.repeat(np.arange(len(sizes)), sizes)
+
+    def draw(rng: Rng, difference: float) -> Drawn:
+        chance = rng.beta(0.5, 0.8, (2, len(sizes)))[:, document].mean(axis=0)
+        a, b = (rng.random((2, len(document))) < chance).astype(float)
+        b = moved(rng, b, difference, 0.5 / 1.3)
+        return Drawn(a, b, document.tolist(), 0.5 / 1.3 + difference)
+
+    return draw
+
+
 def rare(n: int, share: float) -> Draw:
     """Single questions of which both arms are right on a `share`."""
 
@@ -101,18 +116,48 @@ def moved(rng: Rng, scores: Floats, difference: float, mean: float) -> Floats:
     return np.where(turned, 0.0, scores)
 
 
+def symmetric(sizes: Sequence[int], correlation: float, gain: float, rng: Rng, runs: int) -> Floats:
+    """Draw differences -1, 0 or 1 of `runs` sets, whose values vary together in their documents.
+
+    Args:
+        sizes: Number of questions of each document.
+        correlation: Intra-cluster correlation of the normal values behind the differences.
+        gain: True mean of the differences.
+        rng: Source of chance.
+        runs: Number of sets.
+
+    Returns:
+        Differences, shape (runs, questions).
+    """
+    counts = np.asarray(sizes)
+    document = np.repeat(np.arange(len(counts)), counts)
+    shared = rng.normal(0, math.sqrt(correlation), (runs, len(counts)))[:, document]
+    latent = shared + rng.normal(0, math.sqrt(1 - correlation), (runs, len(document)))
+    lower = NormalDist().inv_cdf(0.15 - gain / 2)
+    upper = NormalDist().inv_cdf(0.85 - gain / 2)
+    return np.where(latent < lower, -1.0, np.where(latent > upper, 1.0, 0.0))
+
+
 ZIPF = [max(1, 60 // rank) for rank in range(1, 201)]
-#: The sets of every claim.
+#: Numbers of questions of the documents of a set, of more than ten clusters each.
+SHAPES: Mapping[str, Sequence[int]] = {
+    "15 x 20": [20] * 15,
+    "20 x 5": [5] * 20,
+    "20 x 10": [10] * 20,
+    "30 x 10": [10] * 30,
+    "50 x 20": [20] * 50,
+    "60 x 5": [5] * 60,
+    "Zipf": ZIPF,
+    "300 single": [1] * 300,
+    "20 x 2 + 300": [2] * 20 + [1] * 300,
+    "1 x 40 + 300": [40] + [1] * 300,
+    "3 x 20 + 300": [20] * 3 + [1] * 300,
+    "10 x 20 + 100": [20] * 10 + [1] * 100,
+    "10 x 20 + 400": [20] * 10 + [1] * 400,
+    "20 x 10 + 200": [10] * 20 + [1] * 200,
+}
+#: Single questions, with asymmetric differences.
 SETS: Mapping[str, Draw] = {
-    "10 of 20": lost([20] * 10, 0.2),
-    "20 of 10": lost([10] * 20, 0.15),
-    "30 of 10": lost([10] * 30, 0.1),
-    "60 of 5": lost([5] * 60, 0.1),
-    "30 of 10, F1": partly_lost([10] * 30, 0.1),
-    "Zipf": lost(ZIPF, 0.3, documents_only=True),
-    "10 of 20, 100 single": lost([20] * 10 + [1] * 100, 0.2, documents_only=True),
-    "10 of 20, 400 single": lost([20] * 10 + [1] * 400, 0.15, documents_only=True),
-    "1 of 40, 300 single": lost([40] + [1] * 300, 0.6, documents_only=True),
     "single, 20": lost([1] * 20, 0.1),
     "single, 100": lost([1] * 100, 0.03),
     "single, 300, F1": partly_lost([1] * 300, 0.03),
@@ -135,17 +180,3 @@ def seeded(
     before = (rng.random((1, len(document))) < chance).astype(float)
     after = rng.random((seeds, len(document))) < np.clip(chance + shift, 0, 1)
     return before, after.astype(float), document.tolist()
-
-
-def run_away(rng: Rng, sizes: Sequence[int], most: int) -> tuple[Floats, Floats, list[int]]:
-    """Tokens of two programs that take the same on average; B's runs away on one document in 30.
-
-    There it takes all the `most` calls that a question may take.
-    """
-    document = np.repeat(np.arange(len(sizes)), sizes)
-    n = len(document)
-    before = rng.integers(3, 7, n) * rng.lognormal(6, 0.2, n)
-    usual = (4.5 - most / 30) / (29 / 30) / 4.5
-    runs_away = (rng.random(len(sizes)) < 1 / 30)[document]
-    calls = np.where(runs_away, most, usual * rng.integers(3, 7, n))
-    return before, calls * rng.lognormal(6, 0.2, n), document.tolist()

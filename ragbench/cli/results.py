@@ -55,10 +55,12 @@ def compare_command(
     them in all runs. A run that was asked several times (`ragbench eval --repeats`) is compared by
     all of its repeats, and what they are worth is said.
     """
-    from ragbench.experiments.compare.against import compare_all
+    from ragbench.experiments.compare.against import check_gate, compare_all
     from ragbench.experiments.report.comparison import comparison_report
     from ragbench.experiments.runs.summary import HEADLINE, reopen_arm
 
+    if gate:
+        check_gate(metrics)
     results = compare_all(
         list(map(reopen_arm, runs)),
         metrics=metrics or HEADLINE,

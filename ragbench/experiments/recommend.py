@@ -1,19 +1,15 @@
-"""Which of several programs to use: the cheapest that is shown to be worth as much as the best.
+"""Which of several programs to use: the cheapest one over which no other is worth its price.
 
-A cheaper program is advised only where its mean is shown to be less than `worth` below the best,
-the least gain that would pay for the dearer one; the best mean, where it is shown better than every
-cheaper program, or where none is cheaper. Else the advice is that the questions do not tell, and
-how many would. All tests are those of one family (`compare.family`). Nothing depends on the order
-of the runs or of their records.
+A program is advised only if the gain of every other one over it is shown to be below `worth`, and
+if every cheaper one is shown worse. Else the advice is that the questions do not tell, and how many
+would. Programs whose right answers lack their evidence are left out. All tests are those of one
+family (`compare.family`). Nothing depends on the order of the runs or of their records.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ragbench import metrics
 from ragbench.errors import CompareError, ConfigError
@@ -25,135 +21,168 @@ from ragbench.experiments.compare.family import (
     make_family,
     or_infinite,
 )
-from ragbench.experiments.compare.paired import Shared, question, read_for
+from ragbench.experiments.compare.paired import Shared, read_for
 from ragbench.experiments.runs.summary import Evaluation
 
-Floats = NDArray[np.float64]
-#: The least gain in the mean that pays for a dearer program, unless told otherwise.
+#: Smallest gain in the mean that justifies a more expensive program.
 WORTH = 0.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Arm(Standing):
-    """A program over all questions, with its `scores` in the order of `Advice.questions`.
-
-    `p_worth` is the p-value (Holm over the cheaper programs) of its being `worth` or more below the
-    best, None where it is not cheaper. `why` is what the advice says of it.
-    """
+    """A program in an advice: its standing, its name, and what the advice says of it."""
 
     label: str
-    scores: Floats
-    p_worth: float | None = None
     why: str = ""
 
     def cost(self, measure: str) -> float:
-        """The mean per question by `measure`, in dollars, tokens or calls; infinite if unknown."""
+        """Return the mean per question by `measure`; infinite if unknown."""
         return or_infinite(self.spending[measure])
 
     def is_cheaper(self, rival: "Arm", measure: str) -> bool:
-        """Whether it is known to take less by `measure` than `rival`."""
+        """Return whether it is known to take less by `measure` than `rival`."""
         return self.cost(measure) < rival.cost(measure) < math.inf
 
 
 @dataclass(frozen=True)
-class Advice:
-    """The program to use, if the questions tell, and the best mean.
+class Choice:
+    """What the tests of a family say, by places of its arms.
 
-    `use` is None where it is undecided; `rival` is then the cheapest program that is neither shown
-    worse than the best nor shown to be worth as much. `cost` is the measure by which programs are
-    cheap or dear; `questions` are texts by id, and `clusters` are empty where questions stand
-    alone. `arms` are sorted by mean, the best first, and of equal means by cost. `best` is the best
-    of those that have evidence for their answers. `left_out` has a line for each run that shares
-    too few questions. `family` has every test.
+    Attributes:
+        use: The program to use. None if the questions do not tell.
+        rival: The program that prevents an advice. None if there is an advice.
+        against: The program that the rival cannot be told from.
+    """
+
+    use: int | None
+    rival: int | None = None
+    against: int | None = None
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The program to use, if the questions tell.
+
+    Attributes:
+        metric: Name of the metric.
+        worth: Smallest gain that justifies a more expensive program.
+        cost: Measure by which programs are cheap or expensive.
+        questions: Ids of the questions that all programs have a score of.
+        clusters: Cluster of each question; empty if each is its own.
+        arms: Programs by mean, the best first; of equal means the cheaper one.
+        use: The program to use. None if undecided.
+        best: The best mean of the programs that have evidence for their answers.
+        rival: The program that prevents an advice. None if there is an advice.
+        against: The program that the rival cannot be told from.
+        family: Every test.
+        left_out: A line for each run that shares too few questions.
     """
 
     metric: str
     worth: float
     cost: str
-    questions: Mapping[str, str]
+    questions: Sequence[str]
     clusters: Mapping[str, str]
     arms: Sequence[Arm]
     use: Arm | None
     best: Arm
     rival: Arm | None
+    against: Arm | None
     family: Family
+    test: metrics.Comparison | None = None
     left_out: Sequence[str] = ()
 
     def sentences(self) -> list[str]:
-        """The advice in words, the program to use first."""
-        lines = [self._headline()]
-        if self.rival is not None:
-            lines.append(self._needed(self.rival))
+        """Return the advice in words, the program to use first."""
+        lines = ["; ".join([self._headline(), *self._without_evidence()])]
+        if self.test is not None:
+            lines.append(self._needed(self.test))
         return [*lines, *self.left_out]
 
     def _headline(self) -> str:
         best = self.best
         use = self.use
+        if best.lacks_evidence:
+            return "no program is advised: most right answers of each lack their evidence"
         if use is None:
-            if best.lacks_evidence:
-                return "no program is advised: most right answers of each lack their evidence"
-            if self.rival is None:
+            if self.rival is None or self.against is None or self.test is None:
                 return f"undecided: {len(self.questions)} questions are too few to advise by"
+            if self._rival_is_cheaper():
+                return (
+                    f"undecided: {self.rival.label} is cheaper than {self.against.label}, and is "
+                    f"neither shown worse nor shown within {self.worth:g} of it ({self.test.gain})"
+                )
             return (
-                f"undecided: {best.label} has the best mean, and {self.rival.label}, which is "
-                f"cheaper, is neither shown worse nor shown less than {self.worth:g} below it "
-                f"({_gain(self.rival)})"
+                f"undecided: {self.rival.label} is not shown to gain less than {self.worth:g} over "
+                f"{self.against.label}, the best mean ({self.test.gain})"
             )
-        if use is not best:
-            return (
-                f"use {use.label}: the cheapest shown less than {self.worth:g} below the best mean "
-                f"({best.label}; {_gain(use)})"
-            )
+        words = f"no other program gains {self.worth:g} or more over it"
         unknown = []
         for arm in self.arms:
             if arm.spending[self.cost] is None:
                 unknown.append(arm.label)
         if unknown:
-            why = f"what {' and '.join(unknown)} takes is not known, so no price is weighed"
-            return f"use {use.label}: the best mean, and {why}"
-        if any(arm.is_cheaper(best, self.cost) for arm in self.arms):
-            return f"use {use.label}: the best mean, and shown better than every cheaper program"
-        return f"use {use.label}: the best mean, and none is cheaper"
+            words += f"; the cost of {' and '.join(unknown)} is unknown, so no price is weighed"
+        if use is best:
+            return f"use {use.label}: the best mean, and {words}"
+        return f"use {use.label}: the cheapest, and {words} (best mean: {best.label})"
 
-    def _needed(self, rival: Arm) -> str:
-        few = "too few to say how many would tell"
-        c = rival.to_best
-        if c is None:
+    def _without_evidence(self) -> list[str]:
+        if self.best.lacks_evidence:
+            return []
+        lines = []
+        for arm in self.arms:
+            if arm.lacks_evidence:
+                lines.append(f"{arm.label} ({arm.mean:.3f}) is left out: {_lacking(arm)}")
+        return lines
+
+    def _rival_is_cheaper(self) -> bool:
+        if self.rival is None or self.against is None:
+            return False
+        return self.rival.is_cheaper(self.against, self.cost)
+
+    def _needed(self, c: metrics.Comparison) -> str:
+        if self.rival is None or self.against is None:
             return ""
         if c.n < metrics.LEAST_PILOT:
-            return f"{c.n} questions are {few}"
-        if c.clusters is not None and c.clusters <= metrics.FEW_CLUSTERS:
-            return f"{c.clusters} documents are {few}; ask about more documents"
-        needed = questions_to_tell(c, self.worth, self.family.tests)
+            return f"{c.n} questions are too few to say how many would tell"
+        pair = f"{self.against.label} from {self.rival.label}"
+        cheaper = self._rival_is_cheaper()
+        needed = questions_to_tell(c, self.worth, self.family.tests, cheaper=cheaper)
         if needed is None:
-            return f"no number of questions would tell {self.best.label} from {rival.label}"
-        count = _two_figures(needed)
-        return f"to tell {self.best.label} from {rival.label}: about {count} questions would tell"
+            return f"no number of questions would tell {pair}"
+        return f"to tell {pair}: about {float(f'{needed:.2g}'):,.0f} questions would tell"
 
 
-def questions_to_tell(c: metrics.Comparison, worth: float, tests: int) -> int | None:
-    """The fewest questions that show B below A at all, or less than `worth` below it; or None."""
+def questions_to_tell(
+    c: metrics.Comparison, worth: float, tests: int, *, cheaper: bool
+) -> int | None:
+    """Return the fewest questions that would end in an advice, if the difference is as seen.
+
+    Args:
+        c: The rival minus the program that it cannot be told from.
+        worth: Smallest gain that justifies a more expensive program.
+        tests: Number of tests of the family.
+        cheaper: Whether the rival is cheaper. It is then advised if it is less than `worth` worse.
+
+    Returns:
+        Number of questions. None if no number would.
+    """
     test = c.planned(tests)
     if test is None:
         return None
-    below = -c.difference if c.higher_is_better else c.difference
+    gain = c.difference if c.higher_is_better else -c.difference
+    distances = [worth - gain]
+    if cheaper:
+        distances = [max(-gain, 0.0), worth + gain]
     options = []
-    for distance in (below, worth - below):
+    for distance in distances:
+        needed = None
         if distance > 1e-9:
             needed = test.questions(distance, c.sd**2)
-        else:
-            needed = None
         if needed is not None:
             options.append(max(needed, c.n + 1))
     return min(options, default=None)
-
-
-def _gain(arm: Arm) -> str:
-    return arm.to_best.gain if arm.to_best else ""
-
-
-def _two_figures(n: int) -> str:
-    return f"{float(f'{n:.2g}'):,.0f}"  # it comes from a difference that is itself uncertain
 
 
 def advise(
@@ -165,12 +194,16 @@ def advise(
     worth: float = WORTH,
     unshown: bool = False,
 ) -> Advice:
-    """What `runs` say of which program to use; `labels` are their names, by default the folders'.
+    """Advise which program to use.
 
-    Runs that are given together are the seeds of one program, and are pooled. With `common` the
-    questions that all runs have are enough. A run that shares less than half of the questions of
-    the largest is left out, whatever `common` is. `worth` is the least gain in the mean that pays
-    for a dearer program. `unshown` weighs runs too that cannot show their method.
+    Args:
+        runs: The runs of each program. Runs that are given together are seeds, and are pooled.
+        metric: Metric of accuracy.
+        labels: Names of the programs. Default: the names of their folders.
+        common: Use only the questions that all runs have. A run that shares less than half of the
+            questions of the largest is left out in any case.
+        worth: Smallest gain that justifies a more expensive program.
+        unshown: Weigh also runs that cannot show their method.
 
     Raises:
         ConfigError: there are fewer than two runs, or `metric` is no measure of accuracy.
@@ -205,93 +238,101 @@ def advise(
     groups = [groups[at] for at in places]
     family = make_family(groups, metric, common=common)
     every = list(chain.from_iterable(groups))
-    scored, scores = Shared(family.questions, every[0]).scored(every, metric)
+    scored, _ = Shared(family.questions, every[0]).scored(every, metric)
     arms = []
-    start = 0
     for place, standing in zip(places, family.standings, strict=True):
-        end = start + len(standing.runs)
-        scores_of_arm = scores[start:end].mean(axis=0)
-        arm = Arm(**vars(standing), label=labels_of_arms[place], scores=scores_of_arm)
-        arms.append(arm)
-        start = end
-    arms = _with_worth(arms, arms[family.best], worth, family.cost)
-    use, rival = _chosen(arms, family, len(scored))
+        arms.append(Arm(**vars(standing), label=labels_of_arms[place]))
+    choice = decide(arms, family, worth, len(scored))
     best = arms[family.best]
     explained = []
     for at, arm in enumerate(arms):
-        why = _why(arm, best, worth, family.cost)
-        if at == use:
-            why = ", ".join(filter(None, ("use", why)))
-        explained.append(replace(arm, why=why))
-    texts = every[0].records.only(scored).column(question)
+        words = _why(arm, best, family.cost)
+        if at == choice.use:
+            words = ["use", *words]
+        explained.append(replace(arm, why=", ".join(words)))
+
+    def arm_at(place: int | None) -> Arm | None:
+        return None if place is None else explained[place]
+
     return Advice(
         metric=metric,
         worth=worth,
         cost=family.cost,
-        questions={qid: texts[qid] for qid in scored},
+        questions=scored,
         clusters=family.clusters,
         arms=sorted(
             explained, key=lambda arm: (-round(arm.mean, 9), arm.cost(family.cost), arm.label)
         ),
-        use=None if use is None else explained[use],
+        use=arm_at(choice.use),
         best=explained[family.best],
-        rival=None if rival is None else explained[rival],
+        rival=arm_at(choice.rival),
+        against=arm_at(choice.against),
         family=family,
+        test=family.between(choice.against, choice.rival),
         left_out=left_out,
     )
 
 
-def _with_worth(arms: Sequence[Arm], best: Arm, worth: float, cost: str) -> list[Arm]:
-    """The arms with `p_worth`, Holm over those that are cheaper than the best."""
-    p_values: dict[int, float] = {}
-    for at, arm in enumerate(arms):
-        c = arm.to_best
-        if c is not None and not arm.lacks_evidence and arm.is_cheaper(best, cost):
-            p_values[at] = c.p_behind(worth)
-    adjusted = dict(zip(p_values, metrics.holm(list(p_values.values())), strict=True))
-    return [replace(arm, p_worth=adjusted.get(at)) for at, arm in enumerate(arms)]
+def decide(arms: Sequence[Arm], family: Family, worth: float, n: int) -> Choice:
+    """Choose the program to use.
 
+    Args:
+        arms: The programs, in the order of the family.
+        family: Tests of every pair of them.
+        worth: Smallest gain that justifies a more expensive program.
+        n: Number of questions.
 
-def _chosen(arms: Sequence[Arm], family: Family, n: int) -> tuple[int | None, int | None]:
-    """The place of the program to use, and of the one that the best cannot be told from."""
-    if arms[family.best].lacks_evidence:
-        return None, None
-    undecided = None
-    order = sorted(
-        range(len(arms)),
-        key=lambda at: (arms[at].cost(family.cost), -arms[at].mean, arms[at].label),
+    Returns:
+        The cheapest program over which no other gains `worth`, if every cheaper one is shown worse.
+    """
+    places = [at for at, arm in enumerate(arms) if not arm.lacks_evidence]
+    if not places or n < metrics.LEAST_PILOT:
+        return Choice(None)
+    measure = family.cost
+    priced = all(arms[at].cost(measure) < math.inf for at in places)
+    order = sorted(places, key=lambda at: (arms[at].cost(measure), -arms[at].mean, arms[at].label))
+    if not priced:
+        order = [family.best]
+    at_most = metrics.holm(
+        [max(_gains(family, at, places, worth).values(), default=0.0) for at in order]
     )
-    for at in order:
-        p = arms[at].p_worth
-        if p is None:  # it is not cheaper
+    for place, p in zip(order, at_most, strict=True):
+        if p > metrics.ALPHA:
             continue
-        if p <= metrics.ALPHA:
-            return at, None
-        if undecided is None and not _shown_worse(arms[at]):
-            undecided = at
-    if undecided is not None:
-        return None, undecided
-    return (None if n < metrics.LEAST_PILOT else family.best), None
+        for cheaper in places:
+            test = family.between(place, cheaper)
+            if test and arms[cheaper].is_cheaper(arms[place], measure) and test.outcome != "worse":
+                return Choice(None, rival=cheaper, against=place)
+        return Choice(place)
+    gains = _gains(family, family.best, places, worth)
+    return Choice(None, rival=max(gains, key=gains.__getitem__), against=family.best)
 
 
-def _shown_worse(arm: Arm) -> bool:
-    return arm.to_best is not None and arm.to_best.verdict.startswith("worse")
+def _gains(family: Family, at: int, places: Sequence[int], worth: float) -> dict[int, float]:
+    """Return by other program the p-value of its gaining `worth` or more over that at `at`."""
+    p_values = {}
+    for other in places:
+        test = family.between(at, other)
+        if test is not None:
+            p_values[other] = test.p_gains(worth)
+    return p_values
 
 
-def _why(arm: Arm, best: Arm, worth: float, cost: str) -> str:
-    """What the advice says of `arm` beside the best, for the table."""
+def _lacking(arm: Arm) -> str:
+    return f"{arm.without_evidence} of {arm.right} right answers lack their evidence"
+
+
+def _why(arm: Arm, best: Arm, cost: str) -> list[str]:
+    """Return what the advice says of `arm` next to the best, for the table."""
     if arm.lacks_evidence:
-        return f"{arm.without_evidence} of {arm.right} right answers lack their evidence"
+        return [_lacking(arm)]
     if arm.to_best is None:
-        return ""
-    if arm.p_worth is not None and arm.p_worth <= metrics.ALPHA:
-        words = f"shown less than {worth:g} below the best"
-    elif _shown_worse(arm):
-        words = "shown worse"
-    else:
-        words = "not shown worse"
+        return []
+    words = []
     if arm.is_cheaper(best, cost):
-        return f"cheaper, {words}"
+        words.append("cheaper")
     if best.is_cheaper(arm, cost):
-        return f"dearer, {words}"
-    return words
+        words.append("more expensive")
+    if arm.to_best.outcome == "worse":
+        return [*words, "shown worse"]
+    return [*words, "not shown worse"]

@@ -26,17 +26,21 @@ from ragbench.metrics.judged import (
 )
 from ragbench.metrics.retrieval import all_recall, ndcg, recall, reciprocal_rank, union
 from ragbench.metrics.stats.comparison import (
-    FEW_CLUSTERS,
     LEAST_PILOT,
     Comparison,
     Method,
+    Outcome,
     compare_scores,
     correct,
     holm,
     with_extremes,
+    without_interval,
 )
 from ragbench.metrics.stats.estimates import (
+    FEW_CLUSTERS,
     LEAST_SEEDS,
+    THESE_DOCUMENTS,
+    THESE_QUESTIONS,
     Best,
     Bounds,
     Interval,

@@ -17,7 +17,7 @@ from ragbench.experiments.compare.spending import PayBack
 from ragbench.experiments.compare.verdicts import Design, conclusion
 from ragbench.experiments.runs.clusters import clusters_among, clusters_of
 from ragbench.experiments.store import read_records
-from ragbench.metrics import Interval, Method, compare_scores
+from ragbench.metrics import Method, compare_scores
 from ragbench.record import Totals
 from tests.experiments.scored_runs import make_verdict
 from tests.metrics.records import record
@@ -32,30 +32,37 @@ VOTES = "votes for as many tokens"
     ("words", "said"),
     [
         (["better", "better"], f"helps, {FORM}"),
-        (["better", "no"], "helps, but not shown to help where the answer's form is repaired"),
+        (["better", "undecided"], f"helps, but not shown to help {FORM[5:]}"),
         (["worse", "better"], "hurts"),
-        ([f"worse, {LESS}", "better"], f"hurts, {LESS}"),
         (["equivalent", "better"], "changes nothing that matters"),
-        (["no", "better"], "is not shown to help or to hurt"),
+        (["undecided", "better"], "is not shown to help or to hurt"),
         (["better", "better", "better"], f"helps, {FORM} and more than {VOTES}"),
         (["better", "better", "worse"], f"helps, {FORM}, but less than {VOTES}"),
-        (["better", "better", "no"], f"helps, {FORM}, but not shown to help more than {VOTES}"),
-        (["no", "better", "worse"], f"is not shown to help or to hurt, and is worse than {VOTES}"),
+        (
+            ["better", "better", "undecided"],
+            f"helps, {FORM}, but not shown to help more than {VOTES}",
+        ),
+        (
+            ["undecided", "better", "worse"],
+            f"is not shown to help or to hurt, and is worse than {VOTES}",
+        ),
     ],
 )
 def test_conclusions(words: list[str], said: str) -> None:
     found = dict(zip(PAIRS, words, strict=False))
     assert conclusion("compiling", found) == f"compiling {said}"
+    for outcome, verb in (("worse", "hurts"), ("better", "helps")):
+        said = conclusion("compiling", {PAIRS[0]: outcome}, detail=f", {LESS}")
+        assert said == f"compiling {verb}, {LESS}"
 
 
 @pytest.mark.parametrize(
     ("pay", "questions", "words"),
     [
-        (PayBack(10.0, 3.0, 1.0, Interval(1, 4)), 5, "pays back after 5 questions (3 to 10)"),
-        (PayBack(10.0, 4.0, 1.0, Interval(2, 4)), 4, "pays back after 4 questions (3 to 5)"),
-        (PayBack(10.0, 3.0, 1.0, Interval(-1, 5)), None, "not shown to pay back: it saves -1 to 5"),
-        (PayBack(10.0, 1.0, 3.0, Interval(-3, -1)), None, "never pays back"),
-        (PayBack(10.0, 3.0, 1.0), None, "not known: too few questions"),
+        (PayBack(10.0, 3.0, 1.0), 5, "pays back after 5 questions, by the means of the questions"),
+        (PayBack(10.0, 4.0, 1.0), 4, "pays back after 4 questions"),
+        (PayBack(10.0, 1.0, 3.0), None, "does not pay back by the means of the questions asked"),
+        (PayBack(10.0, 1.0, 1.0), None, "does not pay back"),
         (PayBack(None, None, None), None, "unknown"),
         (PayBack(0.0, 0.0, 0.0), None, "nothing is spent"),
     ],
@@ -145,23 +152,28 @@ def test_usually_is_said_only_where_seeds_differ_by_more_than_their_questions(
 
 
 def test_repeats_of_an_arm_are_one_program(tmp_path: Path, command: Any) -> None:
-    """Three programs, each asked twice, count as three."""
+    """Three programs, each asked three times, count as three."""
     before, programs = gains(0.05, 0.25, 3)
     rng = np.random.default_rng(0)
     again = []
     for program in programs[:3]:
-        changed = rng.random(150) < 0.1
-        again += [program, (np.array(program) ^ changed).tolist()]
-    folder = make_verdict(tmp_path / "verdict", before, again, repeats=2)
+        again.append(program)
+        for _ in range(2):
+            again.append((np.array(program) ^ (rng.random(150) < 0.1)).tolist())
+    folder = make_verdict(tmp_path / "verdict", before, again, repeats=3)
     code, out, err = command("verdict", "--read", folder)
     assert code == 0, err
-    means = [sum(map(sum, again[at : at + 2])) / 300 for at in (0, 2, 4)]
+    means = [sum(map(sum, again[at : at + 3])) / 450 for at in (0, 3, 6)]
     assert f"seeds {' '.join(f'{mean:.3f}' for mean in means)};" in out
     c = reread(folder).contrasts["zero-shot", "compiled"]["em"]
-    alone = compare_scores(before, np.array(again).reshape(3, 2, 150).mean(axis=1))
+    alone = compare_scores(before, np.array(again).reshape(3, 3, 150).mean(axis=1))
     assert (c.p, c.interval, c.seeds) == (alone.p, alone.interval, 3)
     kept = reread(folder).to_dict()["arms"]["compiled"]
     assert [run["folder"] for run in kept][:2] == ["cells/compiled-0/r1", "cells/compiled-0/r2"]
+    twice = make_verdict(tmp_path / "twice", before, again[:6], repeats=2)
+    c = reread(twice).contrasts["zero-shot", "compiled"]["em"]
+    assert (c.interval, c.interval_a, c.outcome) == (None, None, "undecided")
+    assert "an interval over repeats needs three" in command("verdict", "--read", twice)[1]
 
 
 @pytest.mark.parametrize(

@@ -156,10 +156,13 @@ def test_texts_of_a_tie_of_few_questions_say_that_they_are_too_few(tmp_path: Pat
 def test_texts_of_a_winner_compiled_and_priced(tmp_path: Path) -> None:
     boards.eight(tmp_path)
     sentence, facts = facts_of(tmp_path)
-    assert sentence.startswith("Undecided: A, ircot compiled")
-    assert facts["Is it real?"].startswith("5 of 7 significantly worse than A (D to H).")
+    said = "Undecided: B, lookahead is cheaper than A, ircot compiled, and is neither shown worse"
+    assert sentence.startswith(said)
+    assert facts["Is it real?"].startswith("4 of 7 significantly worse than A (E, F, G and H).")
     assert facts["What does it cost?"].startswith("$0.01 to $1.05 per 1,000 questions.")
-    assert facts["Does compiling help?"] == "Yes: A scores +0.140 against D, uncompiled. "
+    assert facts["Does compiling help?"] == (
+        "Not significantly: A scores +0.140 against D, uncompiled. "
+    )
     assert facts["What is wrong with the runs?"].startswith("0 questions failed, no price missing.")
 
 

@@ -136,18 +136,18 @@ def test_compare_takes_all_repeats_and_says_what_they_are_worth(
 
 
 def test_a_folder_of_repeats_is_one_run_to_all_that_reads_it(tmp_path: Path, command: Any) -> None:
-    a = arm(tmp_path / "a", 0.2, 1, repeats=2)
-    b = arm(tmp_path / "b", 0.8, 2, repeats=2)
+    a = arm(tmp_path / "a", 0.2, 1, repeats=3)
+    b = arm(tmp_path / "b", 0.8, 2, repeats=3)
     right = []
-    for number in (1, 2):
+    for number in (1, 2, 3):
         records = RunFolder(b / f"r{number}").records.values()
         right.append([record.answer == "Norway" for record in records])
-    mean = sum(map(sum, right)) / 120
+    mean = sum(map(sum, right)) / 180
     ends = mean_interval(np.mean(right, axis=0), (0.0, 1.0))
     shown = f"{mean:.3f} [{ends.low:.3f}, {ends.high:.3f}]"
 
     run = rb.open_run(b)
-    assert (run.folder, len(run.records), run.scores["em"]) == (b, 120, pytest.approx(mean))
+    assert (run.folder, len(run.records), run.scores["em"]) == (b, 180, pytest.approx(mean))
     assert run.interval("em") == ends
     assert shown in str(rb.table(a, b))
     assert rb.compare(a, b).scores["em"].verdict == "better"
@@ -155,10 +155,22 @@ def test_a_folder_of_repeats_is_one_run_to_all_that_reads_it(tmp_path: Path, com
     assert (advice.arms[0].mean, advice.arms[0].interval) == (mean, ends)
     assert shown in command("recommend", a, b, "--metric", "em")[1]
     data = page_data(make_board([a, b], "em"), title="repeats")
-    assert [program["runs"] for program in data["programs"]] == [(0, 1), (2, 3)]
+    assert [program["runs"] for program in data["programs"]] == [(0, 1, 2), (3, 4, 5)]
     assert data["programs"][1]["means"]["em"] == {
         "em": mean, "em_low": ends.low, "em_high": ends.high, "n": 60
     }  # fmt: skip
+
+
+def test_two_repeats_have_no_interval(tmp_path: Path) -> None:
+    a = arm(tmp_path / "a", 0.2, 1, repeats=2)
+    b = arm(tmp_path / "b", 0.8, 2, repeats=3)
+    assert rb.open_run(a).interval("em") is None
+    assert rb.open_run(b).interval("em") is not None
+    found = rb.compare(a, b).scores["em"]
+    assert (found.interval, found.outcome) == (None, "undecided")
+    assert found.verdict == (
+        "no difference shown (an interval over repeats needs three: --repeats 3)"
+    )
 
 
 def test_repeats_that_differ_as_wholes_are_named(tmp_path: Path, command: Any) -> None:

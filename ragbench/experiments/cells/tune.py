@@ -399,15 +399,18 @@ def _sign(name: str) -> int:
 def _best(points: Sequence[Point], name: str) -> metrics.Best | None:
     """Correct the best mean for the luck of the choice; points of one run count once.
 
-    None for one run, one question or one cluster.
+    None for one run, or too few questions.
     """
-    sign = _sign(name)
     runs = list({point.folder: point for point in points}.values())
-    rows = np.array([point.scores[name] for point in runs])
-    best = metrics.corrected_best(sign * rows, clusters=runs[0].clusters)
-    if best is None or best.candidates < 2:
+    if len(runs) < 2:
         return None
-    return replace(best, seen=sign * best.seen, corrected=sign * best.corrected)
+    kind = objective(name)
+    return metrics.corrected_best(
+        np.array([point.scores[name] for point in runs]),
+        kind.score_range,
+        clusters=runs[0].clusters,
+        higher_is_better=kind.higher_is_better,
+    )
 
 
 def estimate_tune(

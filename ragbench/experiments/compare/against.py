@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal
 
-from ragbench.errors import CompareError
+from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import SPENDING, comparable, make_family
 from ragbench.experiments.compare.paired import MEASURES, Arm, Shared, read_for
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation
-from ragbench.metrics import Comparison, Method, Shares, correct, shares
+from ragbench.metrics import Comparison, Method, Shares, correct, get_metric, shares
 
 #: What a gate refuses: a new run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
@@ -49,20 +49,32 @@ class RunComparison:
         return words[0], words[1]
 
     def refused(self, gate: Gate) -> str:
-        """Why `gate` refuses run B, in one line; empty where it passes.
+        """Return why `gate` refuses run B, in one line; empty if it passes.
 
         A difference that is shown to be within the margin counts as none.
         """
         for name, c in self.scores.items():
-            outcome = c.verdict.partition(",")[0]
-            if "by less than" in c.verdict:
-                outcome = "no more"
+            outcome = "equivalent" if c.slight else c.outcome
             if outcome == "worse" or (gate == "not-better" and outcome != "better"):
                 return (
                     f"gate {gate}: {name} of {self.b.folder} against {self.a.folder}, "
                     f"{c.gain}: {c.verdict}"
                 )
         return ""
+
+
+def check_gate(metrics: Sequence[str]) -> None:
+    """Refuse a gate on a metric that is not tested.
+
+    Raises:
+        ConfigError: One of `metrics` has no bounds, such as a cost.
+    """
+    for name in metrics:
+        if get_metric(name).score_range is None:
+            raise ConfigError(
+                f"--gate cannot judge {name}: it has no bounds, so it is not tested; "
+                "give --metric f1 or em"
+            )
 
 
 def compare_all(

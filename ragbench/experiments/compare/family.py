@@ -1,21 +1,22 @@
 """All tests of one metric over several runs, made once and corrected together.
 
 Tables, advice, `compare` and the page speak from one family, so that no word contradicts another.
-Every arm is compared with the best and, where there is one, with the baseline; a compiled one also
-with what it was compiled from. All of these tests are one family for Holm's correction (1979).
+Every pair of arms is tested, and all K(K-1)/2 tests are one family for Holm's correction (1979),
+with or without a baseline. The best is found by the same scores, so a correction over its pairs
+only would be too small: of 20 equal programs it called one worse in 20 % of sets. Only contrasts
+that a file names in advance (a sweep, a verdict) are a smaller family.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import chain, combinations
 from statistics import fmean
 
 import numpy as np
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import Arm, Shared
-from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, is_upper_bound, shows_method
 from ragbench.metrics import JUDGED, Comparison, Interval, Method, correct, get_metric
 
@@ -31,15 +32,14 @@ _MOST_WITHOUT = 0.5
 class Standing:
     """One arm of a family.
 
-    `mean` is over the questions of the family that the arm has a score of, seeds pooled, and
-    `interval` its 95 % interval, by clusters. `to_best`, `to_baseline` and `to_before` are this arm
-    minus the best, minus the baseline, and minus what it was compiled from: None for that arm
-    itself, and where there is no such arm. Of such a comparison the words are in `verdict` (of
-    this arm: better, worse, equivalent, no difference shown), `p_adjusted` is Holm's over the
-    family, `interval` is at 95 % and `corrected_interval` at the level that the correction leaves
-    it: it excludes 0 just where the verdict says so. `spending` is the mean per question by each of
-    `SPENDING`, None where it is not known. Of `right` answers whose gold passages are known,
-    `without_evidence` were given without all of them.
+    Attributes:
+        runs: The runs of the arm.
+        mean: Mean over the questions of the family that the arm has a score of, seeds pooled.
+        interval: 95 % interval of the mean, by clusters.
+        spending: Mean per question by each of `SPENDING`. None if unknown.
+        without_evidence: Number of `right` answers without all of their gold passages.
+        right: Number of right answers whose gold passages are known.
+        to_best: This arm minus the best. None for the best itself.
     """
 
     runs: Arm
@@ -49,8 +49,6 @@ class Standing:
     without_evidence: int
     right: int
     to_best: Comparison | None = None
-    to_baseline: Comparison | None = None
-    to_before: Comparison | None = None
 
     @property
     def lacks_evidence(self) -> bool:
@@ -137,24 +135,14 @@ def make_family(
     best = min([at for at in places if not standings[at].lacks_evidence] or places, key=rank)
     firsts = [arm[0] for arm in arms]
     baseline = default_baseline(firsts)
-    befores = compiled_from(firsts)
-    pairs: list[tuple[int, int]] = []
-    rivals = product([best] if baseline is None else [best, baseline], places)
-    for a, b in chain(rivals, zip(befores.values(), befores, strict=True)):
-        if a != b and (a, b) not in pairs and (b, a) not in pairs:
-            pairs.append((a, b))
+    pairs = list(combinations(places, 2))
     method = Method(margin=margin)
     tests = [shared.compare(arms[a], arms[b], metric, method) for a, b in pairs]
     of_pair = dict(zip(pairs, correct(tests), strict=True))
     qids = tuple(shared.qids)
     family = Family(metric, qids, shared.clusters, (), best, baseline, cost, of_pair)
     for at in places:
-        standings[at] = replace(
-            standings[at],
-            to_best=family.between(best, at),
-            to_baseline=family.between(baseline, at),
-            to_before=family.between(befores.get(at), at),
-        )
+        standings[at] = replace(standings[at], to_best=family.between(best, at))
     return replace(family, standings=tuple(standings))
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.ceilings import most_of_question
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation, failed, folder_of_repeats
 from ragbench.experiments.score import judge_of
@@ -29,12 +28,15 @@ from ragbench.metrics import (
     estimate_difference,
     get_metric,
     with_extremes,
+    without_interval,
 )
 from ragbench.metrics.stats.estimates import Clusters
 
 Floats = NDArray[np.float64]
 #: The runs of one arm, over the same questions.
 Arm = Sequence[Evaluation]
+#: Why two repeats have no interval.
+THREE_REPEATS = "an interval over repeats needs three: --repeats 3"
 #: What a question costs, as if nothing had been cached, in words and by its metric.
 MEASURES = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "latency_s"}
 
@@ -104,26 +106,16 @@ class Shared:
         )
 
     def compare(self, a: Arm, b: Arm, metric: str, method: Method | None = None) -> Comparison:
-        """Arm `b` against arm `a` over the questions that have the metric in some run.
+        """Compare arm `b` with arm `a` over the questions that have the metric in some run.
 
-        Where some runs alone have a score of a question, no verdict is given but what holds both
-        with the worst and with the best score for the missing ones.
+        If only some runs have a score of a question, the verdict is the one that holds both with
+        the worst and with the best score for the missing ones. Two repeats have no interval.
         """
         kind = get_metric(metric)
-
-        def compared(qids: Sequence[str], scores: Floats) -> Comparison:
-            groups = groups_of(self.clusters, qids)
-            return compare_scores(
-                programs_of(a, scores[: len(a)], groups),
-                programs_of(b, scores[len(a) :], groups),
-                groups,
-                higher_is_better=kind.higher_is_better,
-                score_range=kind.score_range,
-                method=method,
-            )
-
         qids, complete = self.scored([*a, *b], metric)
-        of_complete = compared(qids, complete)
+        of_complete = self._compared(a, b, qids, complete, metric, method)
+        if is_pair_of_repeats(a) or is_pair_of_repeats(b):
+            return without_interval(of_complete, THREE_REPEATS)
         scores = self.scores([*a, *b], metric)
         missing = np.isnan(scores)
         partly = missing.sum(axis=0) < len(scores)
@@ -133,16 +125,32 @@ class Shared:
         if kind.score_range is None:
             return with_extremes(of_complete, [replace(of_complete, interval=None)], unscored)
         extremes = []
+        some = list(compress(self.qids, partly))
         for ends in (kind.score_range, kind.score_range[::-1]):
             filled = np.where(missing, np.repeat(ends, [len(a), len(b)])[:, None], scores)
-            extremes.append(compared(list(compress(self.qids, partly)), filled[:, partly]))
+            extremes.append(self._compared(a, b, some, filled[:, partly], metric, method))
         return with_extremes(of_complete, extremes, unscored)
 
-    def mean(self, arm: Arm, metric: str) -> tuple[float | None, Interval | None]:
-        """The mean of an arm over the questions that all its runs have a score of; None for none.
+    def _compared(
+        self, a: Arm, b: Arm, qids: Sequence[str], scores: Floats, metric: str,
+        method: Method | None = None,
+    ) -> Comparison:  # fmt: skip
+        kind = get_metric(metric)
+        groups = groups_of(self.clusters, qids)
+        return compare_scores(
+            programs_of(a, scores[: len(a)], groups),
+            programs_of(b, scores[len(a) :], groups),
+            groups,
+            higher_is_better=kind.higher_is_better,
+            score_range=kind.score_range,
+            method=method,
+        )
 
-        Its 95 % interval is that of questions by their clusters, and of programs where it has
-        several.
+    def mean(self, arm: Arm, metric: str) -> tuple[float | None, Interval | None]:
+        """Return the mean of an arm over the questions that all its runs have a score of.
+
+        Its 95 % interval is that of questions by their clusters, and of programs if it has several.
+        Both are None without a score. Two repeats have no interval.
         """
         qids, scores = self.complete(arm, metric)
         if not qids:
@@ -151,33 +159,19 @@ class Shared:
         rows = programs_of(arm, scores, groups)
         bounds = get_metric(metric).score_range
         estimate = estimate_difference(np.zeros((1, len(qids))), rows, bounds, groups)
+        if is_pair_of_repeats(arm):
+            estimate = None
         return float(scores.mean()), estimate.interval() if estimate else None
 
     def cost(self, a: Arm, b: Arm, measure: str) -> Comparison | None:
-        """The comparison of arm `b` with `a` by `measure`, a metric; None: not known of all.
+        """Compare arm `b` with `a` by `measure`, a metric without bounds: nothing is tested.
 
-        Its interval reaches to what questions may take by their own limits (`ceilings`); it has
-        none where nothing limits them.
+        None if it is not known of every question.
         """
-        groups = groups_of(self.clusters, self.qids)
-        sides = []
-        ceilings = []
-        for arm in (a, b):
-            amounts = self.scores(arm, measure)
-            if np.isnan(amounts).any():
-                return None
-            for run, calls, amount in zip(arm, self.scores(arm, "calls"), amounts, strict=True):
-                ceilings.append(most_of_question(run.card, calls, amount))
-            sides.append(programs_of(arm, amounts, groups))
-        limits = [ceiling for ceiling in ceilings if ceiling is not None]
-        ends = None
-        if len(limits) == len(ceilings):
-            ends = (0.0, max(limits))
-        before, after = sides
-        compared = compare_scores(before, after, groups, higher_is_better=False, score_range=ends)
-        if ends is not None:
-            return compared
-        return replace(compared, interval=None, p=1.0)
+        amounts = self.scores([*a, *b], measure)
+        if np.isnan(amounts).any():
+            return None
+        return self._compared(a, b, self.qids, amounts, measure)
 
     def changed(self, a: Arm, b: Arm) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The questions that `b` fixes, and that it breaks.
@@ -212,6 +206,15 @@ def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
         else:
             rows.append(repeats.mean(axis=0))
     return np.array(rows)
+
+
+def is_pair_of_repeats(arm: Arm) -> bool:
+    """Return whether the arm is one program that was asked twice.
+
+    Two repeats may differ as wholes, as where a server changed between them, and do not show it.
+    """
+    folders = {folder_of_repeats(run.folder) for run in arm}
+    return len(arm) == 2 and len(folders) == 1 and None not in folders
 
 
 def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters:

@@ -1,7 +1,7 @@
 """What runs spend: per question, for an index, and for a compile, which may pay back.
 
-All of it is as if nothing had been cached. That something pays back is only said where the paired
-interval of what it saves a question excludes 0, with ends at what questions may take (`ceilings`).
+All of it is as if nothing had been cached. Costs have no bounds, so nothing is tested: a break-even
+number is that of the means of the questions asked.
 """
 
 import math
@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
-from ragbench.experiments.compare.paired import Arm, Shared
+from ragbench.experiments.compare.paired import Arm
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
-from ragbench.metrics import LEAST_PILOT, Comparison, Interval
+from ragbench.metrics import THESE_QUESTIONS
 
 #: Facts of an index about replies that are not whole.
 _LOSSES = ("cut_replies", "unreadable_replies")
@@ -33,58 +33,43 @@ def per_question(runs: Sequence[Evaluation], amount: str) -> float | None:
     return None
 
 
-def saved(comparison: Comparison | None) -> Interval | None:
-    """The 95 % interval of what B saves a question; None where none can be given.
-
-    Nor is it with fewer than `LEAST_PILOT` questions.
-    """
-    if comparison is None or comparison.interval is None or comparison.n < LEAST_PILOT:
-        return None
-    return comparison.interval.mirrored()
-
-
 @dataclass(frozen=True)
 class PayBack:
-    """One unit of spending: once, for a compile, and per question before and after it.
+    """One unit of spending.
 
-    `saving` is the paired 95 % interval of what is saved a question. None is not known.
+    Attributes:
+        once: Spent once, for a compile. None if unknown.
+        before: Mean of a question before the compile. None if unknown.
+        after: Mean of a question after it. None if unknown.
     """
 
     once: float | None
     before: float | None
     after: float | None
-    saving: Interval | None = None
 
     @property
     def saved(self) -> float | None:
-        """Saved per question; negative where more is taken."""
+        """Saved per question; negative if more is taken."""
         if self.before is None or self.after is None:
             return None
         return self.before - self.after
 
     @property
     def questions(self) -> int | None:
-        """Questions after which it has paid for itself; None where no saving is shown."""
-        if not (self.once is not None and self.saved and self.saving and self.saving.low > 0):
+        """Questions after which it has paid for itself, by the means. None if it never does."""
+        if self.once is None or self.saved is None or self.saved <= 0:
             return None
         return math.ceil(self.once / self.saved)
 
     def words(self) -> str:
+        """Return the break-even number of questions in words. It is no test."""
         if self.once is None or self.saved is None:
             return "unknown: a price is unknown"
         if not (self.once or self.before or self.after):
             return "nothing is spent"
-        if self.saving is None:
-            return "not known: too few questions"
-        low = self.saving.low
-        high = self.saving.high
-        if self.questions is not None:
-            earliest = math.ceil(self.once / high)
-            latest = math.ceil(self.once / low)
-            return f"pays back after {self.questions:,} questions ({earliest:,} to {latest:,})"
-        if high <= 0:
-            return "never pays back: it takes no less per question"
-        return f"not shown to pay back: it saves {low:,.3g} to {high:,.3g} a question"
+        if self.questions is None:
+            return f"does not pay back by the means {THESE_QUESTIONS}"
+        return f"pays back after {self.questions:,} questions, by the means {THESE_QUESTIONS}"
 
 
 @dataclass(frozen=True)
@@ -103,7 +88,6 @@ class Spending:
 def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> Spending:
     """The spending of the arm `compiled`, of a program per sidecar, against `zero_shot`."""
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
-    shared = Shared.within(zero_shot)
 
     def pay_back(measure: str, once: Sequence[float | None]) -> PayBack:
         amounts = [amount for amount in once if amount is not None]
@@ -111,7 +95,6 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
             fmean(amounts) if len(amounts) == len(once) else None,
             per_question(zero_shot, measure),
             per_question(compiled, measure),
-            saved(shared.cost(zero_shot, compiled, measure)),
         )
 
     tokens = pay_back("tokens", [c["prompt_tokens"] + c["completion_tokens"] for c in costs])

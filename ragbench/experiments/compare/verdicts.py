@@ -19,7 +19,7 @@ from typing import Any
 import dspy
 import numpy as np
 
-from ragbench.errors import RunError
+from ragbench.errors import CompareError, RunError
 from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
 from ragbench.experiments.compare.paired import (
     Floats,
@@ -34,7 +34,16 @@ from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
 from ragbench.experiments.store import repeats_in
-from ragbench.metrics import ALPHA, LEAST_SEEDS, Comparison, Method, correct, p_seeds_alike
+from ragbench.metrics import (
+    ALPHA,
+    LEAST_SEEDS,
+    Comparison,
+    Method,
+    Outcome,
+    correct,
+    get_metric,
+    p_seeds_alike,
+)
 from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
@@ -106,40 +115,48 @@ def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
 
 
 def conclusion(
-    who: str, verdicts: Mapping[Pair, str], seeds: str = "", matched: float | None = None
+    who: str,
+    outcomes: Mapping[Pair, Outcome],
+    seeds: str = "",
+    matched: float | None = None,
+    detail: str = "",
 ) -> str:
-    """A sentence on all contrasts of one metric together.
+    """Return a sentence on all contrasts of one metric together.
 
-    `seeds` says which share of seeds it holds for, where it does not for all. `matched` is how many
-    times the tokens of compiled the votes took.
+    Args:
+        who: Subject of the sentence.
+        outcomes: Outcome of each contrast.
+        seeds: Share of seeds that it holds for, if it does not hold for all.
+        matched: How many times the tokens of compiled the votes took. None without votes.
+        detail: What to say next to "helps" or "hurts".
     """
     votes = votes_in_words(matched)
-    overall = verdicts[ZERO_SHOT, COMPILED]
+    overall = outcomes[ZERO_SHOT, COMPILED]
     usually = f"usually {{}} ({seeds})" if seeds else "{}"
-    if overall.startswith("worse"):
-        return f"{who} {usually.format('hurts')}{overall.removeprefix('worse')}"
-    if overall.startswith("equivalent"):
-        return f"{who} changes nothing that matters"
-    against_votes = verdicts.get((VOTES, COMPILED), "")
-    if not overall.startswith("better"):
+    if overall == "worse":
+        return f"{who} {usually.format('hurts')}{detail}"
+    if overall == "equivalent":
+        return f"{who} changes nothing that matters{detail}"
+    against_votes = outcomes.get((VOTES, COMPILED), "")
+    if overall != "better":
         sentence = f"{who} is not shown to help or to hurt"
-        if against_votes.startswith("worse"):
+        if against_votes == "worse":
             sentence += f", and is worse than {votes}"
         return sentence
     # What it also does, what is the reverse, and what is not shown.
     controls = (
-        (verdicts.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not shown to help"),
+        (outcomes.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not shown to help"),
          "where the answer's form is repaired"),
         (against_votes, ("more", "less", "not shown to help more"), f"than {votes}"),
     )  # fmt: skip
     good = list[str]()
     limits = list[str]()
-    for word, (better, worse, unshown), ending in controls:
-        if word.startswith("better"):
+    for outcome, (better, worse, unshown), ending in controls:
+        if outcome == "better":
             good.append(f"{better} {ending}")
-        elif word:
-            limits.append(f"{worse if word.startswith('worse') else unshown} {ending}")
-    sentence = f"{who} {usually.format('helps')}{overall.removeprefix('better')}"
+        elif outcome:
+            limits.append(f"{worse if outcome == 'worse' else unshown} {ending}")
+    sentence = f"{who} {usually.format('helps')}{detail}"
     if good:
         sentence += f", {' and '.join(good)}"
     if limits:
@@ -194,8 +211,11 @@ class Verdict:
 
     def conclusion(self, metric: str) -> str:
         """A sentence on compiling from all contrasts of `metric` together."""
-        words = {pair: by_metric[metric].verdict for pair, by_metric in self.contrasts.items()}
-        return conclusion(self.subject, words, self._share_of_seeds(metric), self.matched())
+        outcomes = {pair: by_metric[metric].outcome for pair, by_metric in self.contrasts.items()}
+        overall = self.contrasts[ZERO_SHOT, COMPILED][metric]
+        detail = overall.verdict.removeprefix(overall.outcome)
+        seeds = self._share_of_seeds(metric)
+        return conclusion(self.subject, outcomes, seeds, self.matched(), detail)
 
     def _share_of_seeds(self, metric: str) -> str:
         """How many seeds go the way of their mean, in words; empty where that is all of them.
@@ -262,6 +282,9 @@ def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
 
     CompareError where the arms are over different questions, RunError where one is missing.
     """
+    for name in design.metrics:
+        if get_metric(name).score_range is None:
+            raise CompareError(f"a verdict cannot judge {name}: it has no bounds; give f1 or em")
     arms: dict[str, list[Evaluation]] = {}
     for arm, folders in design.folders().items():
         for name in folders:

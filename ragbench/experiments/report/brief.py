@@ -45,8 +45,7 @@ def gain_of(c: Comparison | None) -> str:
 
 def word_of(c: Comparison | None) -> str:
     """Return "better", "worse" or "equivalent" if a comparison says so, else a blank."""
-    word = c.verdict.replace(",", " ").split()[0] if c else ""
-    return word if word in _WORDS else " "
+    return c.outcome if c and c.outcome in _WORDS else " "
 
 
 def names_section(
@@ -100,7 +99,9 @@ def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
     arms = [renamed[arm.label] for arm in advice.arms]
     use = renamed[advice.use.label] if advice.use else None
     rival = renamed[advice.rival.label] if advice.rival else None
-    return replace(advice, arms=arms, use=use, best=renamed[advice.best.label], rival=rival)
+    against = renamed[advice.against.label] if advice.against else None
+    best = renamed[advice.best.label]
+    return replace(advice, arms=arms, use=use, best=best, rival=rival, against=against)
 
 
 def _evidence_line(arms: Sequence[Arm]) -> list[str]:
@@ -221,7 +222,7 @@ def comparison_section(name: str, base: str, result: RunComparison) -> Section:
     )  # fmt: skip
     first, c = next(iter(result.scores.items()))
     verdict, _, needed = c.verdict.partition(" (")
-    headline = f"B, {short_b}, against A, {short_a}: {first} {c.gain}, {verdict}"
+    headline = f"B, {short_b}, against A, {short_a}: {first} {c.gain}, {verdict or 'not tested'}"
     n = max(c.n for c in result.scores.values())
     only = f"right in only one: {len(result.broken)} and {len(result.fixed)}"
     table = Table("comparison", columns, rows)

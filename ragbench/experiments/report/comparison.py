@@ -25,7 +25,7 @@ from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import evidence_lines, money
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
-from ragbench.metrics import LEAST_SEEDS, Comparison
+from ragbench.metrics import LEAST_SEEDS, THESE_QUESTIONS, Comparison
 
 #: A compile that fails so often would have shown among enough seeds: log 0.1 / log 0.9 = 22.
 RARE = 0.1
@@ -42,7 +42,8 @@ COMPARED = (
 FOR_MACHINES = tuple(
     Column(name, for_machines=True)
     for name in (
-        "verdict", "corrected_low", "corrected_high", "n_needed", "n_least", "seeds_needed"
+        "verdict", "outcome", "breakdown", "scope", "corrected_low", "corrected_high",
+        "n_needed", "n_least", "seeds_needed",
     )
 )  # fmt: skip
 
@@ -63,7 +64,7 @@ def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) 
     for name, result in named:
         gains = []
         for metric, c in result.scores.items():
-            gains.append(f"{metric} {c.gain} {c.verdict.partition(' (')[0]}")
+            gains.append(f"{metric} {c.gain} {c.verdict.partition(' (')[0]}".strip())
         n = max(c.n for c in result.scores.values())
         yield f"{name} against {label_a}: {'; '.join(gains)} ({n} questions)"
     yield f"A: {label_a}, {results[0].places[0]}"
@@ -89,8 +90,11 @@ def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) 
 
 
 def sentence(c: Comparison) -> str:
-    """What a comparison shows of B."""
-    if c.verdict.startswith("no difference"):
+    """Return what a comparison shows of B. A metric without bounds is not tested."""
+    if c.p is None:
+        ratio = "" if c.ratio is None else f", B / A {c.ratio:.2f}"
+        return f"B - A {c.gain} {THESE_QUESTIONS}{ratio}; not tested, since it has no bounds"
+    if c.outcome == "undecided":
         return c.verdict
     return f"B is {c.verdict}"
 
@@ -124,6 +128,9 @@ def compared(c: Comparison) -> dict[str, Any]:
         "p": c.p_adjusted,
         "detectable": c.minimum_detectable,
         "verdict": c.verdict,
+        "outcome": c.outcome,
+        "breakdown": c.breakdown,
+        "scope": c.interval.scope if c.interval else "",
         "corrected_low": corrected.low if corrected else None,
         "corrected_high": corrected.high if corrected else None,
         "n_needed": c.n_needed,
@@ -149,8 +156,8 @@ def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
         return []
     effects = [estimate.design_effect for estimate in used]
     return [
-        f"questions count by {used[0].clusters} clusters that share gold passages: design effect "
-        f"{min(effects):.2f} to {max(effects):.2f}"
+        f"{used[0].clusters} clusters of linked questions, the largest of {used[0].largest}; "
+        f"design effect {min(effects):.2f} to {max(effects):.2f}"
     ]
 
 
@@ -181,6 +188,8 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
         Column("b", "B", "number"),
         Column("difference", "B - A", "number", interval=True),
         Column("ratio", "B / A", "number"),
+        Column("most_a", "most expensive A", "number", drop=2),
+        Column("most_b", "most expensive B", "number", drop=1),
     )
     rows: list[dict[str, Any]] = []
     for name, result in named:
@@ -189,7 +198,8 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
                 rows.append({"run": name, "measure": measure, "a": None})
             else:
                 rows.append({"run": name, **cost_row(measure, c)})
-    return Table("costs", columns, rows)
+    caption = f"Costs per question, with 95 % t intervals {THESE_QUESTIONS}; nothing is tested"
+    return Table("costs", columns, rows, caption=caption)
 
 
 def cost_row(measure: str, c: Comparison) -> dict[str, Any]:
@@ -204,10 +214,12 @@ def cost_row(measure: str, c: Comparison) -> dict[str, Any]:
         times = 1000
         measure = "$/1,000"
     values = {"a": c.mean_a, "b": c.mean_b, **with_interval("difference", c.difference, c.interval)}
+    if c.most_expensive is not None:
+        values["most_a"], values["most_b"] = c.most_expensive
     row: dict[str, Any] = {"measure": measure}
     for name, value in values.items():
         row[name] = None if value is None else times * value
-    return {**row, "ratio": c.mean_b / c.mean_a if c.mean_a else None}
+    return {**row, "ratio": c.ratio}
 
 
 def verdict_report(verdict: Verdict) -> Report:
@@ -263,7 +275,7 @@ def headline_of(verdict: Verdict, metric: str) -> str:
     program = name_of_system(verdict.arms[ZERO_SHOT][0].card)
     seeds = "1 seed" if n == 1 else f"{n} seeds"
     how = f"({card.optimizer.get('name')}, {len(card.data.train.ids)} questions, {seeds})"
-    word = _HEADLINE.get(c.verdict.replace(",", " ").split()[0], "IS NOT SHOWN TO HELP")
+    word = _HEADLINE.get(c.outcome, "IS NOT SHOWN TO HELP")
     if "usually" in verdict.conclusion(metric):
         word = f"USUALLY {word}"
     alone = ""
@@ -289,7 +301,7 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
         if pair in verdict.contrasts:
             c = verdict.contrasts[pair][metric]
             words = good
-            if not c.verdict.startswith("better"):
+            if c.outcome != "better":
                 words = f"{otherwise}: {c.verdict}"
             arm = votes if pair[0] == VOTES else pair[0]
             lines.append(f"{words}, {c.gain} against {arm}")

@@ -1,13 +1,14 @@
-"""The paired comparison of two arms over the same questions, and the verdict in words.
+"""The paired comparison of two arms over the same questions, and its verdict.
 
-A difference is always B minus A. Questions are the unit: several seeds of one question are averaged
-before a test, so that no seed counts as another question. A verdict of a difference rests on the
-test of the mean, whose interval is printed.
+A difference is always B minus A. Several seeds of one question are averaged before a test, so that
+no seed counts as another question. `Comparison.outcome` is the only verdict: sentences, tables,
+JSON, the page and gates take it from here. A metric without bounds, such as a cost, has none.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,9 +19,6 @@ from ragbench.metrics.stats.estimates import (
     Floats,
     Interval,
     MeanEstimate,
-    anytime_interval,
-    anytime_p,
-    cluster_means,
     difference_bounds,
     estimate_difference,
     hull,
@@ -29,30 +27,49 @@ from ragbench.metrics.stats.power import ALPHA, PlannedTest
 
 #: With fewer questions, nothing is said of how many a difference would take.
 LEAST_PILOT = 10
-#: With no more clusters, a difference is shown that is as large as a third of the range in each.
-FEW_CLUSTERS = 10
 #: Where seeds vary, more seeds are asked for rather than so many times the questions.
 _FAR_MORE = 20
+#: What a comparison shows of B; empty if its metric is not tested.
+Outcome = Literal["better", "worse", "equivalent", "undecided", ""]
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Two arms on one metric; `difference` is B minus A.
 
-    `interval` (95 %) is None where none can be given: fewer than two questions, or one cluster.
-    `p` is of the test of the mean, dual to the interval; `p_equivalent` of its lying outside the
-    margin; `p_adjusted` and `p_equivalent_adjusted` are Holm's where the comparison is one of a
-    family. `minimum_detectable` is the least difference that is shown with 80 % power. `n_needed`
-    is how many questions would show the difference that was seen, `n_least` the largest that the
-    interval holds, `seeds_needed` how many seeds (of `n_needed` questions) where questions alone
-    would not. All are corrected for the family as p is.
-    `interval_a` and `interval_b` are of the arms' means, seeds included. `estimate` is what the
-    interval comes from unless it `bets`. `corrected_interval` is at the level that Holm's
-    correction leaves it in its family: it excludes 0 just where the verdict says better or worse.
-    Where `unscored` questions have a score in some of the runs alone, `extremes` are the estimates
-    with the worst and with the best score for the missing ones; interval and p-values are those
-    that hold for both, and `n`, means and `difference` are of the scored ones.
-    None: cannot be said.
+    Attributes:
+        n: Number of questions that both arms have a score of.
+        mean_a: Mean of A, in score units.
+        mean_b: Mean of B, in score units.
+        difference: Mean of B minus mean of A.
+        interval: 95 % interval of the difference. None if there are too few questions.
+        p: P-value of the mean being 0, dual to the interval. None if the metric is not tested.
+        outcome: What is shown of B.
+        slight: Whether B is better or worse by less than the margin.
+        verdict: The outcome in words, with its reason and its limits.
+        breakdown: Share of unseen documents that may fail as a whole before a better B is no longer
+            better. None without clusters.
+        minimum_detectable: Least difference that is shown with 80 % power.
+        n_needed: Number of questions that would show the difference that was seen.
+        n_least: Number of questions that would show the largest one that the interval holds.
+        seeds_needed: Number of seeds, if more questions would not show it.
+        sd: Standard deviation of the differences.
+        p_adjusted: `p` by Holm, if the comparison is one of a family.
+        p_equivalent: P-value of the mean lying outside the margin.
+        p_equivalent_adjusted: The same by Holm.
+        higher_is_better: Whether more of the metric is better.
+        margin: Difference that is too small to matter.
+        score_range: Least and greatest score. None if the metric has no bounds.
+        interval_a: 95 % interval of the mean of A, seeds included.
+        interval_b: The same of B.
+        estimate: What the interval comes from.
+        seeds: Number of seeds of the arm that has more of them.
+        corrected_interval: Interval at the level that Holm's correction leaves. It excludes 0 if
+            and only if B is better or worse.
+        unscored: Number of questions that have a score in only one arm.
+        extremes: Estimates with the worst and with the best score for these.
+        most_expensive: Largest value of one question in A and in B, if the metric has no bounds.
+        reason: Why there is no interval, if it is not for the number of questions.
     """
 
     n: int
@@ -60,8 +77,11 @@ class Comparison:
     mean_b: float
     difference: float
     interval: Interval | None
-    p: float
+    p: float | None
+    outcome: Outcome = ""
+    slight: bool = False
     verdict: str = ""
+    breakdown: float | None = None
     minimum_detectable: float | None = None
     n_needed: int | None = None
     n_least: int | None = None
@@ -76,19 +96,26 @@ class Comparison:
     interval_a: Interval | None = None
     interval_b: Interval | None = None
     estimate: MeanEstimate | None = None
-    bets: bool = False
     seeds: int = 1
-    clusters: int | None = None
     corrected_interval: Interval | None = None
     unscored: int = 0
     extremes: tuple[MeanEstimate, ...] = ()
+    most_expensive: tuple[float, float] | None = None
+    reason: str = ""
 
     @property
-    def corrected_p(self) -> float:
-        """`p`, as Holm adjusted it where it is one of a family."""
+    def corrected_p(self) -> float | None:
+        """`p`, by Holm if the comparison is one of a family. None if the metric is not tested."""
         if self.p_adjusted is None:
             return self.p
         return self.p_adjusted
+
+    @property
+    def ratio(self) -> float | None:
+        """The mean of B divided by that of A. None if that is 0."""
+        if self.mean_a == 0:
+            return None
+        return self.mean_b / self.mean_a
 
     @property
     def gain(self) -> str:
@@ -98,13 +125,13 @@ class Comparison:
         return f"{self.difference:+z.3f} {self.interval.words('+')}"
 
     def at(self, level: float) -> Interval | None:
-        """The interval at `level` in (0, 1); that of 95 % where it bets."""
-        if self.bets or self.interval is None:
-            return self.interval
+        """Return the interval at `level` in (0, 1)."""
+        if self.interval is None:
+            return None
         return hull([estimate.interval(level) for estimate in self._estimates()])
 
     def reversed(self) -> "Comparison":
-        """The same test with A and B exchanged: A minus B."""
+        """Return the same test with A and B exchanged: A minus B."""
         turned = replace(
             self,
             mean_a=self.mean_b,
@@ -116,31 +143,33 @@ class Comparison:
             interval_b=self.interval_a,
             estimate=self.estimate and self.estimate.mirrored(),
             extremes=tuple(map(MeanEstimate.mirrored, self.extremes)),
+            most_expensive=self.most_expensive and self.most_expensive[::-1],
         )
-        return replace(turned, verdict=verdict(turned))
+        return _worded(turned)
 
-    def p_behind(self, worth: float) -> float:
-        """The p-value of B being worse than A by `worth` or more, for claims that it is not.
+    def p_gains(self, worth: float) -> float:
+        """Return the p-value of B gaining `worth` or more over A, for claims that it does not.
 
-        It is at most 0.05 just where the end of the 95 % interval on the worse side is nearer.
+        It is at most 0.05 if and only if the better end of the 95 % interval is below `worth`.
         """
-        if self.bets or self.interval is None:
+        if self.interval is None:
             return 1.0
         estimates = self._estimates()
-        if not self.higher_is_better:
+        if self.higher_is_better:
             estimates = list(map(MeanEstimate.mirrored, estimates))
         return max(estimate.p_at_most(-worth) for estimate in estimates)
 
     def planned(self, family: int = 1) -> PlannedTest | None:
-        """The same test on new questions, one of `family`; None where no interval can be given."""
-        if self.estimate is None:
+        """Return the same test on new questions, as one of `family`. None if it is not tested."""
+        estimate = self.estimate
+        if estimate is None or self.score_range is None:
             return None
         return PlannedTest(
             alpha=ALPHA / family,
-            reach=self.score_range[1] - self.score_range[0] if self.score_range else None,
-            design_effect=self.estimate.design_effect,
-            cluster_size=self.estimate.cluster_size,
-            seed_variance=self.estimate.of_seeds * self.seeds,
+            reach=self.score_range[1] - self.score_range[0],
+            design_effect=estimate.design_effect,
+            cluster_size=estimate.cluster_size,
+            seed_variance=estimate.of_seeds * self.seeds,
             seeds=self.seeds,
         )
 
@@ -154,14 +183,12 @@ class Comparison:
 class Method:
     """How a comparison is made.
 
-    `margin` is the difference too small to matter, for a verdict of equivalence. `anytime` takes
-    the interval and the test that may be looked at as often as one likes, by betting; it needs
-    bounds, and speaks of the seeds at hand.
-    `random_seeds`: arms of three or more seeds stand for all there could be.
+    Attributes:
+        margin: Difference that is too small to matter, for a verdict of equivalence.
+        random_seeds: Whether arms of three or more seeds stand for all seeds there could be.
     """
 
     margin: float | None = None
-    anytime: bool = False
     random_seeds: bool = True
 
 
@@ -174,10 +201,18 @@ def compare_scores(
     score_range: Bounds = (0.0, 1.0),
     method: Method | None = None,
 ) -> Comparison:
-    """The paired comparison of two arms' scores `(questions,)` or `(seeds, questions)`.
+    """Compare the scores of two arms question by question.
 
-    `clusters` names the cluster of each question, where questions vary together. `score_range` is
-    what a score can be; None where it has no bounds, and then no equivalence is claimed.
+    Args:
+        a: Scores of A, shape (questions,) or (seeds, questions).
+        b: Scores of B, in the same shape.
+        clusters: Cluster of each question. None treats questions as independent.
+        higher_is_better: Whether more is better.
+        score_range: Least and greatest score. None if there are no bounds: then nothing is tested.
+        method: How to compare.
+
+    Returns:
+        The comparison, as the only one of its family.
     """
     method = method or Method()
     before = np.atleast_2d(np.ascontiguousarray(a, dtype=np.float64))
@@ -187,28 +222,25 @@ def compare_scores(
     seeds = method.random_seeds
     estimate = estimate_difference(before, after, bounds, clusters, random_seeds=seeds)
     nothing = np.zeros((1, len(d)))
-    intervals = []
+    intervals: list[Interval | None] = []
     for arm in (before, after):
         of_arm = estimate_difference(nothing, arm, score_range, clusters, random_seeds=seeds)
-        intervals.append(of_arm.interval() if of_arm else None)
-    margin = method.margin
+        if of_arm:
+            intervals.append(of_arm.interval())
+        else:
+            intervals.append(None)
     interval = None
-    p = 1.0
-    p_equivalent = 1.0  # of a mean beyond the margin
-    if bounds and method.anytime:
-        units = cluster_means(d, clusters)
-        if len(units) > 1:
-            reach = bounds[1]
-            interval = anytime_interval(units, reach)
-            p = anytime_p(units, reach)
-            if margin is not None and abs(units.mean()) < margin < reach:
-                ends = (anytime_p(units, reach, null=null) for null in (margin, -margin))
-                p_equivalent = max(ends)
-    elif estimate:
+    p: float | None = 1.0
+    p_equivalent = 1.0
+    if estimate:
         interval = estimate.interval()
         p = estimate.p_value()
-        if margin is not None:
-            p_equivalent = estimate.p_beyond(margin)
+        if method.margin is not None:
+            p_equivalent = estimate.p_beyond(method.margin)
+    most_expensive = None
+    if bounds is None:
+        p = None
+        most_expensive = (float(before.max(initial=0.0)), float(after.max(initial=0.0)))
     comparison = Comparison(
         n=len(d),
         mean_a=float(before.mean()),
@@ -219,20 +251,19 @@ def compare_scores(
         p_equivalent=p_equivalent,
         sd=_sd(d),
         higher_is_better=higher_is_better,
-        margin=margin,
+        margin=method.margin,
         score_range=score_range,
         interval_a=intervals[0],
         interval_b=intervals[1],
         estimate=estimate,
-        bets=bounds is not None and method.anytime,
         seeds=max(len(before), len(after)),
-        clusters=len(set(clusters)) if clusters else None,
+        most_expensive=most_expensive,
     )
     return _judged(comparison)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given (Holm 1979)."""
+    """Return Holm's adjusted p-values, in the order given (Holm 1979)."""
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -242,40 +273,51 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def correct(family: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons with Holm's p-values over the family, and verdicts that rest on them.
+    """Correct comparisons by Holm over their family, in the order given.
 
-    Differences and equivalences are two families: no contrast can be a false claim of both.
+    Differences and equivalences are two families: no contrast can be a false claim of both. A
+    comparison of a metric without bounds is no test and stays unchanged.
     """
-    different = holm([c.p for c in family])
-    equivalent = holm([c.p_equivalent for c in family])
+    tested = [c for c in family if c.p is not None]
+    different = holm([c.p for c in tested if c.p is not None])
+    equivalent = holm([c.p_equivalent for c in tested])
     open_tests = sum(p > ALPHA for p in different)
     corrected = []
-    for c, p, p_equivalent in zip(family, different, equivalent, strict=True):
+    for c, p, p_equivalent in zip(tested, different, equivalent, strict=True):
         if p > ALPHA:
             share = 1 / open_tests
         elif p > 0:
-            share = c.p / p
+            share = (c.p or 0.0) / p
         else:
-            share = 1 / len(family)
+            share = 1 / len(tested)
         adjusted = replace(
             c,
             p_adjusted=p,
             p_equivalent_adjusted=p_equivalent,
             corrected_interval=c.at(1 - ALPHA * share),
         )
-        corrected.append(_judged(adjusted, len(family)))
-    return corrected
+        corrected.append(_judged(adjusted, len(tested)))
+    remaining = iter(corrected)
+    return [c if c.p is None else next(remaining) for c in family]
 
 
 def with_extremes(
     complete: Comparison, extremes: Sequence[Comparison], unscored: int
 ) -> Comparison:
-    """`complete`, of the scored questions, with what holds for both `extremes` of `unscored`."""
+    """Return `complete`, of the scored questions, with what holds for both extremes.
+
+    Args:
+        complete: Comparison over the questions that both arms have a score of.
+        extremes: Comparisons with the worst and with the best score for the missing ones.
+        unscored: Number of questions that have a score in only one arm.
+    """
     estimates = tuple(c.estimate for c in extremes if c.estimate is not None)
     interval = hull([c.interval for c in extremes])
-    p = 1.0
-    if interval is not None and interval.excludes_zero():
-        p = max(c.p for c in extremes)
+    p = complete.p
+    if p is not None:
+        p = 1.0
+        if interval is not None and interval.excludes_zero():
+            p = max(c.p or 0.0 for c in extremes)
     bounded = replace(
         complete,
         interval=interval,
@@ -287,81 +329,27 @@ def with_extremes(
     return _judged(bounded)
 
 
-def verdict(c: Comparison) -> str:
-    """What the comparison shows of B: better, worse, equivalent, or no difference shown."""
-    close = is_equivalent(c)
-    if c.interval and c.corrected_p <= ALPHA and c.interval.excludes_zero():
-        word = "better" if (c.interval.low > 0) == c.higher_is_better else "worse"
-        if close:
-            return f"{word}, by less than the margin of {c.margin:g}"
-        return word
-    if close:
-        return f"equivalent within ±{c.margin:g}"
-    why = _why_nothing_is_shown(c)
-    if why:
-        return f"no difference shown ({why})"
-    return "no difference shown"
-
-
-def _why_nothing_is_shown(c: Comparison) -> str:
-    if c.clusters == 1 and c.n > 1:
-        return "all questions share a gold passage, so no interval can be given; ask about others"
-    if abs(c.difference) < 1e-9:
-        return "the two score the same"
-    if c.unscored:
-        return (
-            f"{c.unscored} questions have a score in one run alone, and what the others would "
-            "score could turn it; `ragbench score` fills what a judge gives"
-        )
-    if c.n < LEAST_PILOT:
-        return "too few questions to say how many would be needed"
-    if c.clusters is not None and c.clusters <= FEW_CLUSTERS:
-        return (
-            f"{c.clusters} documents: too few to tell; ask about more documents, not more "
-            "questions of these"
-        )
-    if c.seeds_needed is not None:
-        advice = f"it needs more seeds: about {_rounded(c.seeds_needed):,}"
-        if c.n_needed and c.n_needed > c.n:
-            advice += f", of about {_rounded(c.n_needed):,} questions"
-        return advice
-    if c.n_needed is None:
-        return ""
-    needed = _rounded(max(c.n_needed, c.n + 1))
-    advice = f"a new run of about {needed:,} questions"
-    if c.clusters is not None and c.clusters < c.n:
-        advice += f" about {_rounded(math.ceil(needed * c.clusters / c.n)):,} documents"
-    advice += " would be needed to show one this size"
-    if c.n_least is not None and _rounded(c.n_least) < needed:
-        least = f"{_rounded(c.n_least):,}"
-        advice += f", and of {least} to show the largest that the interval holds"
-    return advice
-
-
-def is_equivalent(c: Comparison) -> bool:
-    """Whether the mean is shown to lie within the margin, where there is one and scores have ends.
-
-    In a family the p-value that Holm adjusted decides, so that it is wrong as seldom as the rest.
-    """
-    if c.margin is None or c.interval is None or c.score_range is None:
-        return False
-    p = c.p_equivalent if c.p_equivalent_adjusted is None else c.p_equivalent_adjusted
-    return p <= ALPHA and -c.margin < c.interval.low and c.interval.high < c.margin
+def without_interval(c: Comparison, reason: str) -> Comparison:
+    """Return `c` without interval and test, which `reason` explains."""
+    bare = replace(
+        c, interval=None, interval_a=None, interval_b=None, estimate=None, p_equivalent=1.0
+    )
+    return _judged(replace(bare, p=None if c.p is None else 1.0, reason=reason))
 
 
 def _judged(c: Comparison, family: int = 1) -> Comparison:
-    """`c`, one of a `family` of tests, with its verdict, and what would show more of it."""
+    """Return `c`, one of a `family` of tests, with its verdict, and what would show more of it."""
     judged = replace(c, n_needed=None, n_least=None, seeds_needed=None, minimum_detectable=None)
     test = c.planned(family)
-    # Power is known of the t test alone, and of no difference that missing scores may turn.
-    if test and c.sd and c.interval and not c.bets and not c.unscored:
+    # Power is known of the t test only, and of no difference that missing scores may turn.
+    if test and c.sd and c.interval and not c.unscored:
         least = test.detectable(c.sd**2, c.difference, c.n)
         judged = _with_needed(replace(judged, minimum_detectable=least), test, c.interval)
-    return replace(judged, verdict=verdict(judged))
+    return _worded(judged)
 
 
 def _with_needed(c: Comparison, test: PlannedTest, interval: Interval) -> Comparison:
-    """`c` with the questions that would show the difference seen and the largest, or else seeds."""
+    """Return `c` with the questions, or else the seeds, that would show the difference seen."""
     if abs(c.difference) < 1e-9:
         return c
     ends = (interval.low, interval.high, c.difference)
@@ -373,6 +361,102 @@ def _with_needed(c: Comparison, test: PlannedTest, interval: Interval) -> Compar
     while (seeds := test.more_seeds(c.difference, c.sd**2, n)) is None and n < 10**9:
         n *= 2
     return replace(c, seeds_needed=seeds, n_needed=n if seeds else None)
+
+
+def _worded(c: Comparison) -> Comparison:
+    """Return `c` with its outcome, and that in words."""
+    if c.p is None:
+        return c
+    close = _is_equivalent(c)
+    outcome: Outcome = "undecided"
+    if close:
+        outcome = "equivalent"
+    breakdown = None
+    interval = c.interval
+    if interval and (c.corrected_p or 0.0) <= ALPHA and interval.excludes_zero():
+        outcome = "worse"
+        if (interval.low > 0) == c.higher_is_better:
+            outcome = "better"
+            breakdown = _breakdown(c)
+    judged = replace(
+        c, outcome=outcome, slight=close and outcome != "equivalent", breakdown=breakdown
+    )
+    return replace(judged, verdict=_in_words(judged))
+
+
+def _is_equivalent(c: Comparison) -> bool:
+    """Return whether the mean is shown to lie within the margin, by Holm in a family."""
+    p = c.p_equivalent_adjusted
+    if p is None:
+        p = c.p_equivalent
+    return c.margin is not None and p <= ALPHA
+
+
+def _breakdown(c: Comparison) -> float | None:
+    """Return the share of documents that may fail before a better B is no longer better.
+
+    A document that fails as a whole changes by the whole range of scores. At this share, the lower
+    bound of the difference is 0. None if the questions are not in documents.
+    """
+    interval = c.corrected_interval or c.interval
+    if interval is None or interval.scope or c.score_range is None:
+        return None
+    if c.estimate is None or c.estimate.clusters == c.n:
+        return None
+    least = max(0.0, interval.low if c.higher_is_better else -interval.high)
+    return least / (least + c.score_range[1] - c.score_range[0])
+
+
+def _in_words(c: Comparison) -> str:
+    words: str = c.outcome
+    notes = []
+    if c.outcome == "undecided":
+        words = "no difference shown"
+        notes.append(_why_nothing_is_shown(c))
+    elif c.outcome == "equivalent":
+        words += f" within ±{c.margin:g}"
+    elif c.slight:
+        words += f", by less than the margin of {c.margin:g}"
+    if c.breakdown is not None:
+        share = f"{100 * c.breakdown:.2g} %"
+        notes.append(f"holds unless more than {share} of unseen documents fail as a whole")
+    if c.interval and c.interval.scope:
+        notes.append(c.interval.scope)
+    explained = "; ".join(filter(None, notes))
+    if explained:
+        words += f" ({explained})"
+    return words
+
+
+def _why_nothing_is_shown(c: Comparison) -> str:
+    if c.reason:
+        return c.reason
+    if abs(c.difference) < 1e-9:
+        return "the two score the same"
+    if c.unscored:
+        return (
+            f"{c.unscored} questions have a score in one run only, and what the others would "
+            "score could turn it; `ragbench score` fills what a judge gives"
+        )
+    if c.n < LEAST_PILOT:
+        return "too few questions to say how many would be needed"
+    if c.seeds_needed is not None:
+        advice = f"it needs more seeds: about {_rounded(c.seeds_needed):,}"
+        if c.n_needed and c.n_needed > c.n:
+            advice += f", of about {_rounded(c.n_needed):,} questions"
+        return advice
+    if c.n_needed is None:
+        return ""
+    needed = _rounded(max(c.n_needed, c.n + 1))
+    advice = f"a new run of about {needed:,} questions"
+    if c.estimate and not c.estimate.scope and c.estimate.clusters < c.n:
+        documents = math.ceil(needed * c.estimate.clusters / c.n)
+        advice += f" about {_rounded(documents):,} documents"
+    advice += " would be needed to show one this size"
+    if c.n_least is not None and _rounded(c.n_least) < needed:
+        least = f"{_rounded(c.n_least):,}"
+        advice += f", and of {least} to show the largest that the interval holds"
+    return advice
 
 
 def _rounded(n: int) -> int:

@@ -61,46 +61,44 @@ def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
 class PlannedTest:
     """The test of a mean difference as a new run would make it.
 
-    `reach` is the largest difference that one question can have, None without bounds (then there
-    are no pseudo-values). `design_effect` is how many clustered questions are worth one that is
-    not, `cluster_size` how many questions a pseudo-value counts for. `seed_variance` is the
-    variance of programs' means between `seeds`, 0 where seeds do not count as a random effect.
+    Attributes:
+        alpha: Level of the test, corrected for its family.
+        reach: Largest difference that one question can have.
+        design_effect: How many times larger the variance is than that of single questions.
+        cluster_size: Number of questions that make one degree of freedom.
+        seed_variance: Variance of programs' means between seeds, 0 if they are no random effect.
+        seeds: Number of seeds.
     """
 
     alpha: float = ALPHA
-    reach: float | None = None
+    reach: float = 1.0
     design_effect: float = 1.0
     cluster_size: float = 1.0
     seed_variance: float = 0.0
     seeds: int = 1
 
     def power(self, difference: float, variance: float, n: float) -> float:
-        """The chance that `n` questions show a true mean `difference`, whose values vary so."""
-        if n < 2 * self.cluster_size:
+        """Return the chance that `n` questions show a true mean `difference`.
+
+        Args:
+            difference: True mean of the values.
+            variance: Variance of the values.
+            n: Number of questions.
+        """
+        total = n + 2  # with a value at either end, as `estimate_mean` has it
+        if n < 2 or total < 2 * self.cluster_size:
             return 0.0
-        n = n / self.design_effect
-        if n < 2:
-            return 0.0
-        weight = max(1.0, self.cluster_size / self.design_effect)  # of a cluster, in such questions
-        if self.reach is None:
-            centre = difference
-            squared = variance / n
-            df = n / weight - 1
-        else:  # as `estimate_mean` has it, with a value at either end
-            total = n + 2 * weight
-            centre = n * difference / total
-            spread = n * (variance + (difference - centre) ** 2)
-            spread += weight**2 * ((self.reach - centre) ** 2 + (self.reach + centre) ** 2)
-            squared = spread / (total - weight) / total
-            df = total / weight - 1
+        centre = n * difference / total
+        spread = n * self.design_effect * (variance + (difference - centre) ** 2)
+        spread += (self.reach - centre) ** 2 + (self.reach + centre) ** 2
+        squared = spread / (total - 1) / total
+        df = total / self.cluster_size - 1
         df = max(1.0, df)
         if self.seed_variance:
             of_seeds = self.seed_variance / self.seeds
             least = self.seeds - 1.0
             ratio = squared**2 / df + of_seeds**2 / (SHARE_OF_DF * least)
             squared, df = squared + of_seeds, max(least, (squared + of_seeds) ** 2 / ratio)
-        if squared < 1e-24:
-            return float(difference != 0)
         return t_power(centre / math.sqrt(squared), df, alpha=self.alpha)
 
     def questions(self, difference: float, variance: float) -> int | None:
@@ -124,17 +122,12 @@ class PlannedTest:
         square = variance + seen**2
 
         def shown(difference: float) -> float:
-            if self.reach is None:
-                return self.power(difference, variance, n)
             changed = self.reach * max(0.0, difference - abs(seen))
             return self.power(difference, max(0.0, square + changed - difference**2), n)
 
-        high = self.reach or 1.0
-        while shown(high) < POWER:
-            if self.reach is not None or high > 1e12:
-                return None
-            high *= 2
-        return bisect(lambda difference: shown(difference) >= POWER, 0.0, high)[1]
+        if shown(self.reach) < POWER:
+            return None
+        return bisect(lambda difference: shown(difference) >= POWER, 0.0, self.reach)[1]
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:

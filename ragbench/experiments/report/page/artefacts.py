@@ -79,8 +79,7 @@ def _sweep(
         baselines.add(contrast["baseline"])
         words = {}
         for metric, scores in contrast["scores"].items():
-            word = scores["verdict"].partition(" (")[0]
-            words[metric] = {"difference": scores["difference"], "word": word}
+            words[metric] = {"difference": scores["difference"], "word": scores["outcome"]}
         contrasts[contrast["cell"]] = words
     places: dict[str, RunCard] = {}
     entries: dict[str, Json] = {}

@@ -285,7 +285,9 @@ def _pair(comparison: Comparison) -> Json:
         "high": interval.high if interval else None,
         "corrected_low": corrected.low if corrected else None,
         "corrected_high": corrected.high if corrected else None,
-        "word": comparison.verdict.partition(" (")[0],
+        "word": comparison.outcome,
+        "scope": interval.scope if interval else "",
+        "breakdown": comparison.breakdown,
     }
 
 
