@@ -163,7 +163,7 @@ def test_mcp_server_evaluates_until_its_limit_of_calls(
 
 @pytest.mark.parametrize("program", ["self_rag", "react"])
 def test_a_sweep_file_takes_a_program_over_three_retrievers(program: str) -> None:
-    path = FOLDER / f"{program}_retrievers.yaml"
+    path = f"{program}_retrievers"
     subset, whole = load_sweep(path), load_sweep(path, over={"limit": None})
     for sweep, limit in ((subset, 500), (whole, None)):
         assert [cell.config.retriever for cell in sweep.cells] == ["bm25", "dense", "hybrid"]
