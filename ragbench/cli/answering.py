@@ -76,7 +76,6 @@ def eval_command(
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.context import limited, ready
     from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
-    from ragbench.experiments.runs.reuse import set_aside
     from ragbench.metrics import get_metric
 
     for name in metrics:  # before anything is asked
@@ -90,9 +89,8 @@ def eval_command(
         with limited(limits, configs[0].folder()), RunProgress() as progress:
             say(*estimate_runs(list(map(ready, configs)), pilot=pilot, watch=progress).lines())
         return
-    if fresh:
-        for cell in configs:
-            set_aside(cell.folder())
+    for cell in configs:
+        shared.set_aside(cell.folder(), fresh=fresh)
     with limited(limits, configs[0].folder()) as spent:
         with RunProgress() as progress:
             runs = evaluate_repeats(config, repeats, watch=progress)

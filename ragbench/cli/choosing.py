@@ -48,6 +48,7 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 @option("--replay", type=PATH, multiple=True, metavar="RUN", group="Race",
         help="Race recorded runs instead, and ask nothing; give two or more.")  # fmt: skip
 @shared.data_options
+@shared.fresh_option
 @shared.dry_run_option
 @shared.pilot_option
 @shared.answering_options
@@ -59,6 +60,7 @@ def choose_command(
     max_p95: float | None,
     metric: str,
     replay: tuple[Path, ...],
+    fresh: bool,
     dry_run: bool,
     pilot: int | None,
     **options: Any,
@@ -87,6 +89,7 @@ def choose_command(
     if docs is not None:
         options |= {"corpus_file": docs, "setting": "pooled"}
     configs = _configs(programs, folder, options)
+    shared.set_aside(folder, fresh=fresh and not dry_run)
     if dry_run or pilot:
         with limited(limits, folder), RunProgress() as progress:
             _print_estimate(configs, pilot, progress)

@@ -54,7 +54,6 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
     from ragbench.experiments.estimates import estimate_compile, run_pilot
     from ragbench.experiments.plans import compile_folder, make_plan
     from ragbench.experiments.runs.context import limited
-    from ragbench.experiments.runs.reuse import set_aside
 
     limits = shared.take_limits(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
@@ -67,8 +66,7 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
             say(*estimate_compile(plan).lines())
         return
     folder = compile_folder(config, settings)
-    if fresh:
-        set_aside(folder)
+    shared.set_aside(folder, fresh=fresh)
     with limited(limits, folder), RunProgress() as progress:
         compile_program(config, settings, on_message=say, watch=progress)
 
@@ -109,6 +107,7 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @shared.data_options
 @shared.answering_options
+@shared.fresh_option
 @shared.dry_run_option
 @shared.pilot_option
 @output_options
@@ -119,6 +118,7 @@ def verdict_command(
     margin: float | None,
     repeats: int,
     read: Path | None,
+    fresh: bool,
     dry_run: bool,
     pilot: int | None,
     **options: Any,
@@ -144,6 +144,7 @@ def verdict_command(
     config = shared.to_config(**options)
     request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, repeats)
     folder = verdict_folder(config, compile_config)
+    shared.set_aside(folder, fresh=fresh and not dry_run)
     if dry_run or pilot:
         with limited(limits, folder), RunProgress() as progress:
             say(*estimate_verdict(config, compile_config, request, pilot=pilot, watch=progress))
@@ -166,13 +167,14 @@ def verdict_command(
         help="Number of questions, from the start of the split; 0 for all. "
              "[default: the file's]")  # fmt: skip
 @shared.spread_options
+@shared.fresh_option
 @shared.dry_run_option
 @shared.pilot_option
 @shared.limit_options
 @shared.log_option
 @output_options
 def sweep_command(
-    file: str, out: Path | None, workers: int | None, limit: int | None, dry_run: bool,
+    file: str, out: Path | None, workers: int | None, limit: int | None, fresh: bool, dry_run: bool,
     pilot: int | None, processes: int | None, engine: str | None,
     **options: Any,
 ) -> None:  # fmt: skip
@@ -194,6 +196,7 @@ def sweep_command(
             over[name] = value or None
     sweep = load_sweep(file, out=out, over=over)
     limits = shared.take_limits(options)
+    shared.set_aside(sweep.folder, fresh=fresh and not dry_run)
     if dry_run or pilot:
         with limited(limits, sweep.folder), RunProgress() as progress:
             show(estimate_report(sweep, pilot=pilot, watch=progress))
@@ -219,12 +222,13 @@ def sweep_command(
 )  # fmt: skip
 @shared.program_options
 @stack(*shared.field_options(TuneConfig, "Search"))
+@shared.fresh_option
 @shared.dry_run_option
 @shared.pilot_option
 @shared.data_options
 @shared.answering_options
 @output_options
-def tune_command(dry_run: bool, pilot: int | None, **options: Any) -> None:
+def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) -> None:
     """Search a program's knobs with Optuna and keep the Pareto front.
 
     Uses validation questions (50 unless --limit says otherwise), or training questions with --split
@@ -241,6 +245,7 @@ def tune_command(dry_run: bool, pilot: int | None, **options: Any) -> None:
     limits = shared.take_limits(options)
     config = shared.to_config(**options)
     folder = tune_folder(config)
+    shared.set_aside(folder, fresh=fresh and not dry_run)
     if dry_run or pilot:
         with limited(limits, folder), RunProgress() as progress:
             say(*estimate_tune(config, settings, pilot=pilot, watch=progress).lines())

@@ -184,6 +184,14 @@ def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return entered
 
 
+def set_aside(folder: Path, *, fresh: bool) -> None:
+    """Rename an earlier result in `folder` if `fresh`, so that the command begins again."""
+    from ragbench.experiments.runs.reuse import set_aside as rename
+
+    if fresh:
+        rename(folder)
+
+
 def take_limits(options: dict[str, Any]) -> Limits:
     """The limits of the options, which are taken out of `options`."""
     from ragbench.lms.calls import Limits

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import dspy
 import pytest
 
@@ -19,6 +20,7 @@ from tests.fake_server import FakeServer
 RAG = '''
 """A program."""
 
+import click
 import dspy
 from parts.helping import help_me  # a comment
 
@@ -157,6 +159,7 @@ READS = """
 import os
 from pathlib import Path
 
+import click
 import dspy
 
 
@@ -271,3 +274,12 @@ def test_code_of_a_plug_in_is_part_of_the_identity(
     assert config.identity() != before
     ours = make_config({"program": "vanilla", "lm": "openai/m"}).identity()
     assert {"program_source", "retriever_source"}.isdisjoint(ours)
+
+
+@pytest.mark.parametrize("name", ["eval", "compile", "verdict", "choose", "sweep", "tune"])
+def test_every_command_that_reuses_answers_offers_fresh(name: str) -> None:
+    from ragbench.cli.main import cli
+
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    assert "--fresh" in [flag for option in command.params for flag in option.opts]
