@@ -137,17 +137,23 @@ def eval_command(
 def ask_command(question: str | None, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
-    Without QUESTION, questions are read line by line from standard input until its end.
+    Without QUESTION, questions are read line by line from standard input until its end. If the
+    facts are missing, the program states that (on_missing=say_so). Exits with 3 if a question has
+    no supported answer.
     """
     from ragbench.data import make_example
-    from ragbench.experiments.report.trace import trace_report
+    from ragbench.experiments.report.trace import answer_lines, trace_report
     from ragbench.experiments.runs.context import build, limited
     from ragbench.experiments.runs.loading import finish
     from ragbench.experiments.runs.runner import ask
+    from ragbench.programs.core import is_answer
 
     limits = shared.take_limits(options)
     # A question of the user's own has no passages filed under it.
     config = shared.to_config(**options).but(setting="pooled")
+    if ":" not in config.program:
+        knobs = {"on_missing": "say_so", **config.set}
+        config = config.but(set=knobs)
     if docs is not None:
         config = config.but(dataset="documents", corpus_file=docs, data_file=None, hub=False)
     with limited(limits):
@@ -159,12 +165,16 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
         data = run_context.dataset
         passages = f"{len(data.corpus):,} passages"
         say(f"searching {docs or data.name}: {passages}, {config.retriever}")
+        supported = True
         for line in filter(None, map(str.strip, sys.stdin if question is None else [question])):
             example = make_example(qid="asked", question=line, answers=[""])
             with run_context.active():
                 record = ask(program, example)
             show(trace_report(replace(record, answers=[], scores={})))
-            say("", record.answer or "no answer")
+            supported = supported and not record.failed and is_answer(record.answer_text)
+            say("", *answer_lines(record, docs or data.name))
+    if not supported:
+        raise click.exceptions.Exit(3)
 
 
 @command(

@@ -126,6 +126,8 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
             return None
         if record.failed:
             return 0.0
+        if not rankings(record) and record.shown:
+            return None  # code read the passages without a search
         scores = [measure(ranking, record.gold_pids, k) for ranking in ranked]
         if scores:
             return sum(scores) / len(scores)

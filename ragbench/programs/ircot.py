@@ -30,7 +30,7 @@ from ragbench.programs.core import (
     is_answer,
     predict,
 )
-from ragbench.programs.core.program import Reader, reading
+from ragbench.programs.core.program import Reader, reading, refuses
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
@@ -118,7 +118,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 f"{self.knobs.passage_words} words; raise passage_words"
             )
         inputs = {"context": chain.context()}
-        if self.knobs.separate_reader:
+        if self.knobs.separate_reader and not refuses(answer):
             answer = trace.answer(self.read, last=True, **inputs) or answer
         elif not answer:
             answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **inputs)
@@ -148,7 +148,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
                 done = is_answer(answer)
             if done:
                 trace.step("think", thought=thought, observation=answer)
-                return answer, "answered"
+                return answer or trace.closing(step), "answered"
             if repeated or not thought:
                 return "", core.stalled(step)
             chain.thoughts.append(thought)

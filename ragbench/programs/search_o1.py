@@ -17,7 +17,6 @@ from ragbench.programs.core import (
     RAGProgram,
     Trace,
     bounded,
-    is_answer,
     one_line,
     predict,
 )
@@ -74,8 +73,8 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
                 thoughts.append(thought)
             if turn.next_step == "answer" or not query:
                 trace.step("reason", thought=thought, observation=answer)
-                if is_answer(answer):
-                    return answer, "answered"
+                if closing := trace.closing(turn):
+                    return closing, "answered"
                 return "", core.stalled(turn)
             if left < 1:  # it was told so: another turn would have nothing new to go by
                 trace.step("reason", thought=thought)

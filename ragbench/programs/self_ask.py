@@ -60,8 +60,8 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
             follow_up = one_line(step.follow_up)
             if step.next_step == "answer" or not follow_up:
                 trace.step("decide", observation=answer)
-                if is_answer(answer):
-                    return answer, "answered"
+                if closing := trace.closing(step):
+                    return closing, "answered"
                 return "", core.stalled(step)
             if left == 0:
                 trace.step("decide", thought=follow_up)

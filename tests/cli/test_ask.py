@@ -79,3 +79,31 @@ def test_lm_for_a_role_answers_and_is_priced_by_itself(
             per = (10, 20) if call.role == "plan" else (1, 2)
             cost = call.prompt_tokens * per[0] + call.completion_tokens * per[1]
             assert call.cost_usd == pytest.approx(cost / 1e6)
+
+
+def silent(asked: Asked) -> Reply:
+    """Search once, then end every loop without an answer; a reader says that it is not stated."""
+    told: dict[str, Any] = {"next_step": "answer", "answer": "", "follow_up": "", "query": ""}
+    if "next_step" not in asked.fields:
+        told["answer"] = "not stated"
+    told |= {"thought": "The passages do not state it."}
+    return {**plausible(asked), **{k: v for k, v in told.items() if k in asked.fields}}
+
+
+@pytest.mark.parametrize("program", ["vanilla", "ircot", "self_ask", "search_o1"])
+def test_ask_without_a_stated_answer_exits_3_and_asks_no_further(
+    program: str, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = ScriptedLM(silent)
+    monkeypatch.setattr(setup, "make_lm", lambda *_, **__: lm)
+    code, out, err = command("ask", QUESTION, "--size", "100", "--program", program)
+    assert (code, err) == (3, "")
+    assert "does not state the answer. Nearest passages:" in out
+    assert "(no_answer)" in out
+    assert len(lm.asked) == 1
+
+
+def test_ask_with_on_missing_guess_asks_for_a_guess(command: Any, lms: Any) -> None:
+    args = ["--size", "100", "--lm", "first", "--program", "vanilla", "--set", "on_missing=guess"]
+    assert command("ask", QUESTION, *args)[0] == 0
+    assert "give a best guess" in lms["first"].asked[0].prompt

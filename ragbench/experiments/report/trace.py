@@ -12,6 +12,7 @@ from ragbench.experiments.store import RunFolder
 from ragbench.metrics import get_metric
 from ragbench.metrics.answer import is_answerable
 from ragbench.metrics.retrieval import shown as shown_pids
+from ragbench.programs.core import is_answer
 from ragbench.record import Record
 
 _QUESTION = (
@@ -23,6 +24,10 @@ _QUESTION = (
     Column("calls", kind="count", drop=2),
     Column("ended_by", "ended by"),
 )
+
+
+#: Passages printed in place of an answer.
+_NEAREST = 3
 
 
 def amount(count: int | None) -> str:
@@ -77,6 +82,23 @@ def question_row(record: Record) -> dict[str, Any]:
         "calls": record.known("calls", record.ledger.as_if.calls),
         "ended_by": record.failure.error if record.failure else record.stop_reason,
     }
+
+
+def answer_lines(record: Record, place: object) -> list[str]:
+    """Return the answer, or a line without one and the passages nearest to the question.
+
+    Args:
+        record: The record of a question.
+        place: The name of the documents that were searched.
+    """
+    if record.failed:
+        return ["no answer"]
+    if is_answer(record.answer_text):
+        return [record.answer_text]
+    lines = [f"{place} does not state the answer. Nearest passages:"]
+    for passage in record.passages[:_NEAREST]:
+        lines.append(f"  {passage.title} | {passage.text[:120]}")
+    return lines
 
 
 def trace_report(record: Record) -> Report:

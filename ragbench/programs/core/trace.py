@@ -36,6 +36,8 @@ StopReason = Literal[
     "answered", "direct", "no_answer", "budget", "max_steps", "no_progress", "parse_fallback"
 ]
 
+#: The answer of a model that leaves the field empty because the facts are missing.
+NOT_STATED = "not stated"
 #: Of a call that asks again because a reply only repeated what was there.
 RESAMPLING = 0.7
 #: Generated code can make a query of any length; the rest of it is left out.
@@ -376,6 +378,20 @@ class Trace:
             outer.merge(log)
         return results
 
+    def closing(self, reply: dspy.Prediction) -> str:
+        """Return the answer that ends a loop whose step is `reply`, blank if the loop has none.
+
+        With `on_missing=say_so`, a step that ends the loop without an answer says that the facts
+        are missing. No further call asks for a guess.
+        """
+        answer = str(reply.answer)
+        if is_answer(answer):
+            return answer
+        ends = reply.get("next_step") == "answer"
+        if ends and self.wording.on_missing == "say_so":
+            return answer or NOT_STATED
+        return ""
+
     def until_spent(self, loop: Callable[[], tuple[str, StopReason]]) -> tuple[str, StopReason]:
         """The answer of `loop`, and why it ended; no answer where the budget ended it."""
         try:
@@ -388,7 +404,7 @@ class Trace:
     ) -> dspy.Prediction:
         """Returns what `loop` answers, else what `reader` answers from the `notes` of the loop."""
         answer, reason = self.until_spent(loop)
-        if not is_answer(answer):
+        if not answer:
             answer = self.answer(reader, last=True, notes=notes)
         return self.prediction(answer, reason)
 

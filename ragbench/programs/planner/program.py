@@ -27,6 +27,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.confidence import probability
+from ragbench.programs.core.program import refuses
 from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor
 from ragbench.retrievers import Passage
 
@@ -113,7 +114,8 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         poor = not is_answer(answer)
         if question_type:
             poor = question_type == "bridge" and is_poor(answer, trace.question)
-        if self.knobs.refine and poor:
+        says_so = self.knobs.on_missing == "say_so" and refuses(answer)
+        if self.knobs.refine and poor and not says_so:
             context = self.shown(passages)
             draft = answer
             with suppress(core.BudgetSpentError):
