@@ -317,3 +317,21 @@ def test_advice_over_a_data_set_and_its_variant_is_refused(tmp_path: Path, varia
     assert advise([reopen(folder) for folder in plain])
     with pytest.raises(CompareError, match="over different data"):
         advise([reopen(folder) for folder in (*plain, *twins)])
+
+
+def test_a_program_without_a_price_is_neither_cheaper_nor_more_expensive(tmp_path: Path) -> None:
+    """Tokens are not compared where the table shows dollars."""
+    priced = make_runs(tmp_path, 12, {"vanilla": ALIKE["vanilla"], "ircot": ALIKE["ircot"]})
+    spent = call(model="scripted/answerer", prompt_tokens=5, cost_usd=None)
+    ledger = {"calls": [spent], "path": {"calls": 1, "latency_s": 0.5}}
+    records = [
+        answered(f"q{i}", "Norway", question=question(i), extra={"cluster": f"c{i}"}, ledger=ledger)
+        for i in range(12)
+    ]
+    identity = {**CARD["identity"], "program": "react", "set": {"k": 5}}
+    unpriced = reopen(make_run(tmp_path / "react", records, identity=identity))
+    advice = advise([*priced, unpriced])
+    assert advice.cost == "cost_usd"
+    words = {arm.label: arm.why for arm in advice.arms}
+    for word in ("cheaper", "dearer", "more expensive"):
+        assert word not in words["react"]

@@ -203,13 +203,16 @@ def or_infinite(amount: float | None) -> float:
 
 
 def _measure_of_cost(standings: Sequence[Standing]) -> str:
-    """The first measure that is known of every program, and not 0 for all as of local models.
+    """Return the measure by which programs are cheap or expensive.
 
-    Where there is none it is the last one, which may be unknown: then nothing is cheaper.
+    It is dollars as soon as a price is known, because tables show dollars then. A program without
+    a price is neither cheaper nor more expensive. Without prices, or with prices of 0 only as of
+    local models, it is tokens, else calls.
     """
     for name in SPENDING:
         values = [standing.spending[name] for standing in standings]
-        if None not in values and any(values):
+        known = [value for value in values if value is not None]
+        if any(known) or 0 < len(known) < len(values):
             return name
     return SPENDING[-1]
 
