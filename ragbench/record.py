@@ -58,8 +58,11 @@ class FailedAttempts:
         )
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
+def _sum(a: float | None, b: float | None) -> float | None:
+    """Add two costs. The sum is unknown if one of them is."""
+    if a is None or b is None:
+        return None
+    return a + b
 
 
 @dataclass(frozen=True, slots=True)

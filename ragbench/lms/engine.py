@@ -302,13 +302,13 @@ def _clean(response: Response, request: Request) -> Response:
 
     It may echo the key that it was sent, and say half of a character.
     """
-    parts: list[Any] = []
-    for part in response.message.parts:
-        if not isinstance(part, TextPart) or _clean_text(part.text) != part.text:
-            part = each_text(_clean_text, part)
-        parts.append(part)
-    if parts != list(response.message.parts):
-        response = replace(response, message=replace(response.message, parts=tuple(parts)))
+    pieces: list[Any] = []
+    for piece in response.message.parts:
+        if not isinstance(piece, TextPart) or _clean_text(piece.text) != piece.text:
+            piece = each_text(_clean_text, piece)
+        pieces.append(piece)
+    if pieces != list(response.message.parts):
+        response = replace(response, message=replace(response.message, parts=tuple(pieces)))
     return read_reply(response, request)
 
 

@@ -135,8 +135,8 @@ def _of_local(
     if settings.rpm or settings.tpm:
         raise LMSetupError("a local model takes no limits; leave out rpm and tpm")
     if settings.header:
-        names = ", ".join(settings.header)
-        raise LMSetupError(f"a local model is sent no header; leave out {names}")
+        listing = ", ".join(settings.header)
+        raise LMSetupError(f"a local model is sent no header; leave out {listing}")
     client = LocalClient(shared_server(spec), timeout=settings.timeout or LOCAL_TIMEOUT_S)
     engine = MeteredEngine(client, caller, pricing=pricing, capabilities=_LOCAL_CAPABILITIES)
     return RagbenchLM(engine, cache=settings.cache, seed=seed, **_sampling(settings))

@@ -62,10 +62,10 @@ class RagbenchLM(dspy.LM):
 
     def __getattr__(self, name: str) -> Any:
         """An attribute that only the LM has for which it stands."""
-        given = self.__dict__.get("given")
-        if given is None or name.startswith("__"):
+        answering = self.__dict__.get("given")
+        if answering is None or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return getattr(given, name)
+        return getattr(answering, name)
 
     @property
     def metered(self) -> MeteredEngine:

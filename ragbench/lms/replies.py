@@ -72,16 +72,16 @@ def read_reply(response: Response, request: Request) -> Response:
     ended = response.finish_reason
     called = any(isinstance(piece, ToolCallPart) for piece in message.parts)
     tool_names = {tool.name for tool in request.tools}
-    asked = ""
+    prompt = ""
     if "<" in (response.text or ""):
-        asked = "\n".join([str(request.system or ""), *(m.text or "" for m in request.messages)])
+        prompt = "\n".join([str(request.system or ""), *(m.text or "" for m in request.messages)])
     pieces: list[Any] = []
     number = 0
     for piece in message.parts:
         if not isinstance(piece, TextPart):
             pieces.append(piece)
             continue
-        thoughts, text = split_thoughts(piece.text, cut=ended == "length", asked=asked)
+        thoughts, text = split_thoughts(piece.text, cut=ended == "length", prompt=prompt)
         if thoughts:
             pieces.append(ThinkingPart(thoughts))
         calls: list[tuple[str, Any]] = []
@@ -111,13 +111,13 @@ def is_empty(response: Response) -> bool:
     return True
 
 
-def split_thoughts(text: str, *, cut: bool = False, asked: str = "") -> tuple[str, str]:
+def split_thoughts(text: str, *, cut: bool = False, prompt: str = "") -> tuple[str, str]:
     """Split a text into thoughts and answer, both without marks of a chat template.
 
     Args:
         text: Text of the reply.
         cut: Whether the reply ended at its limit: then thoughts without an end are thoughts.
-        asked: Text of the prompt. A tag that it names is a field, and part of the answer.
+        prompt: Text of the prompt. A tag that it names is a field, and part of the answer.
 
     Returns:
         The thoughts and the answer; either may be empty.
@@ -131,11 +131,11 @@ def split_thoughts(text: str, *, cut: bool = False, asked: str = "") -> tuple[st
     if turn:
         text = text[: turn.start()]
     thoughts, answer = _by_channel(text)
-    before, answer = _by_tag(answer, cut=cut, asked=asked)
+    before, answer = _by_tag(answer, cut=cut, prompt=prompt)
     joined = "\n".join(piece.strip() for piece in (thoughts, before) if piece.strip())
     answer = without_marks(answer)
     wrapped = _WRAPPED.match(answer)
-    if wrapped and not _is_field(wrapped[1], asked):
+    if wrapped and not _is_field(wrapped[1], prompt):
         answer = wrapped[2].strip()
     return joined, answer
 
@@ -154,13 +154,13 @@ def _by_channel(text: str) -> tuple[str, str]:
     return text[heads[0].end() :], text[: heads[0].start()]
 
 
-def _by_tag(text: str, *, cut: bool, asked: str) -> tuple[str, str]:
+def _by_tag(text: str, *, cut: bool, prompt: str) -> tuple[str, str]:
     """Split a text with tags: the answer is behind the last end of thoughts.
 
     If nothing is behind it, the answer is the text outside of the tags.
     """
     text = _OTHER_TAGS.sub(_plain_tag, text)
-    ends = [end for end in _THOUGHTS_END.finditer(text) if not _is_field(end[1], asked)]
+    ends = [end for end in _THOUGHTS_END.finditer(text) if not _is_field(end[1], prompt)]
     begin = _THOUGHTS_BEGIN.search(text)
     if ends and without_marks(text[ends[-1].end() :]).strip():
         inside = _THOUGHTS_BEGIN.sub("", text[: ends[-1].start()])
@@ -169,11 +169,11 @@ def _by_tag(text: str, *, cut: bool, asked: str) -> tuple[str, str]:
         return text[begin.end() : ends[-1].start()], text[: begin.start()]
     if ends:
         return text[: ends[-1].start()], ""
-    if begin and not text[: begin.start()].strip() and not _is_field(begin[1], asked):
+    if begin and not text[: begin.start()].strip() and not _is_field(begin[1], prompt):
         inside = text[begin.end() :]
         return (inside, "") if cut else ("", inside)
     block = _BLOCK.match(text)
-    if block and not _is_field(block[1] or "", asked):
+    if block and not _is_field(block[1] or "", prompt):
         return block[2] or block[3], text[block.end() :].lstrip()
     return "", text
 
@@ -184,9 +184,9 @@ def _plain_tag(tag: re.Match[str]) -> str:
     return f"<{ends}{tag[2] or tag[4]}>"
 
 
-def _is_field(name: str, asked: str) -> bool:
+def _is_field(name: str, prompt: str) -> bool:
     """Return True if the prompt names a tag, which is a field then; `think` never is one."""
-    return f"<{name}>" in asked and not name.lower().startswith("think")
+    return f"<{name}>" in prompt and not name.lower().startswith("think")
 
 
 def without_marks(text: str) -> str:

@@ -45,11 +45,11 @@ def read_calls(text: str, tool_names: Set[str]) -> tuple[Calls, str]:
         body = _ARGUMENTS_FIRST.sub(r"\2, \1", body)
         name = rf"(?:(?<![\w ])|(?<=, ))({'|'.join(map(re.escape, tool_names))})\b(?:\.call)?"
         at = 0
-        for found in islice(re.finditer(name, body), _MOST):
-            if found.start() >= at:
-                arguments, at = _arguments(body, found.end())
+        for match in islice(re.finditer(name, body), _MOST):
+            if match.start() >= at:
+                arguments, at = _arguments(body, match.end())
                 if isinstance(arguments, dict):
-                    calls.append((found[1], arguments))
+                    calls.append((match[1], arguments))
         if calls:
             text = text[: mark.start()].strip()
     return calls, text

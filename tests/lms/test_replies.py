@@ -105,7 +105,7 @@ def test_split_thoughts_if_tags_format_the_answer_keeps_it(text: str) -> None:
 
 def test_split_thoughts_if_the_prompt_names_the_tags_keeps_the_fields() -> None:
     text = "<reasoning>a</reasoning>\n<answer>b</answer>"
-    assert split_thoughts(text, asked="Write <reasoning> and <answer>.") == ("", text)
+    assert split_thoughts(text, prompt="Write <reasoning> and <answer>.") == ("", text)
 
 
 def test_thoughts_that_the_limit_cut_off_are_no_answer() -> None:

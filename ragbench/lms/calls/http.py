@@ -235,14 +235,14 @@ def _needs_no_proxy(host: str, port: int, listed: str) -> bool:
 
 
 def headers_without(
-    names: Collection[str], headers: Sequence[tuple[str, str]]
+    unwanted: Collection[str], headers: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Returns `headers` but those that are called by one of `names`, in lower case."""
-    kept = []
+    """Returns `headers` but those that are called by one of `unwanted`, in lower case."""
+    remaining = []
     for header in headers:
-        if header[0].lower() not in names:
-            kept.append(header)
-    return kept
+        if header[0].lower() not in unwanted:
+            remaining.append(header)
+    return remaining
 
 
 def _unsent(error: LM15Error) -> LM15Error:

@@ -77,8 +77,8 @@ def meaning(provider: str, status: int, words: str, sent: str = "") -> str:
     """
     for row in table():
         is_of = row.provider in ("", provider) and (not row.statuses or status in row.statuses)
-        found = row.words.search(words[:_LONGEST]) if is_of else None
-        if found and (len(found[0]) < _SHORTEST or found[0] not in sent):
+        match = row.words.search(words[:_LONGEST]) if is_of else None
+        if match and (len(match[0]) < _SHORTEST or match[0] not in sent):
             return row.means
     return ""
 
