@@ -49,6 +49,8 @@ def decoded(text: str) -> str:
 
 def _whole_number_to_text(value: Any) -> Any:
     value = plain(value)
+    if isinstance(value, Cell) and isinstance(value.typed(), int) and value.endswith(".0"):
+        value = value.typed()
     if isinstance(value, float) and value.is_integer():  # as tables with empty cells write it
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -57,7 +59,8 @@ def _whole_number_to_text(value: Any) -> Any:
 
 
 def _text_to_whole_number(value: Any) -> Any:
-    """Returns the whole number in a table cell (2, "2" or 2.0); None for a blank cell."""
+    """Return the whole number in a table cell (2, "2" or 2.0); None for a blank cell."""
+    value = plain(value)
     if isinstance(value, str):
         if not value.strip():
             return None

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import dspy
 from pydantic_core import to_jsonable_python
 
+from ragbench.data.values import plain
 from ragbench.errors import ConfigError
 from ragbench.external import PREFIX
 from ragbench.passages import Corpus, View
@@ -108,10 +109,10 @@ def as_json(fields: Mapping[str, Any]) -> str:
 def _plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
-    if callable(getattr(value, "tolist", None)):  # of numpy
-        return value.tolist()
-    # Also of a set, whose order is another in another process.
-    raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
+    converted = plain(value)
+    if converted is value:  # also a set, whose order is another in another process
+        raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
+    return converted
 
 
 def jsonable(value: Any) -> Any:

@@ -31,6 +31,8 @@ RECORD = {
         ("a.b[0].c", "x"),
         ("a.b[].d", [1, 2]),
         ("a.b[0].d[1]", 2),
+        ("a.b[0].d[-1]", 2),
+        ("a.b[-9].c", AbsentError),
         ("groups[]", ["g1", "g2", "g3"]),
         ("groups[1]", ["g2", "g3"]),
         ("packed.deep[0]", "m"),

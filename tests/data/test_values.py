@@ -171,3 +171,24 @@ def test_answer_of_a_kind_that_only_parquet_and_python_have(
 )
 def test_unpacked_list_as_a_program_writes_it(text: str, value: Any) -> None:
     assert unpacked(text) == value
+
+
+def test_ids_and_hops_are_the_same_through_every_door(tmp_path: Path) -> None:
+    rows = {"id": [1, None], "question": ["Who?", "Where?"], "answer": "x", "hops": [2, None]}
+    frame = pd.DataFrame(rows)  # whose whole numbers have become 1.0 and 2.0
+    frame.to_csv(tmp_path / "q.csv", index=False)
+    frame.to_excel(tmp_path / "q.xlsx", index=False)
+    frame.to_parquet(tmp_path / "q.parquet", index=False)
+    frame.to_json(tmp_path / "q.jsonl", orient="records", lines=True)
+    for ending in ("csv", "xlsx", "parquet", "jsonl"):
+        data = load_dataset(DataSettings(dataset="jsonl", data_file=tmp_path / f"q.{ending}"))
+        assert [(e.qid, e.hops) for e in data.every] == [("1", 2), ("q000002", None)], ending
+
+
+def test_other_fields_of_an_example_are_jsonable_if_their_kind_is_known() -> None:
+    fields = {"year": Decimal("1931.0"), "day": date(2024, 5, 31), "n": np.int64(5), "raw": b"x"}
+    example = dspy.Example(question="Who?", answer="x", **fields)
+    data = own_dataset({"test": [example]})
+    assert len(data.digest) == 64
+    with pytest.raises(RagbenchError, match="no JSON"):
+        own_dataset({"test": [dspy.Example(question="Who?", answer="x", tags={"a", "b"})]})

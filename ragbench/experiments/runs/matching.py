@@ -85,4 +85,5 @@ def _key(text: str) -> str:
 
 
 def _text_keys(passage: Passage) -> tuple[str, str]:
-    return _key(passage.text), _key(f"{passage.title} {passage.text}")
+    text = _key(passage.text)
+    return text, f"{_key(passage.title)} {text}".strip()
