@@ -70,10 +70,8 @@ def eval_command(
     all questions failed, with 3 where a limit stopped the run or no reply could be read.
 
     With --repeats, each repeat is a run in a folder `r1`, `r2`, ... of its own, with seeds and
-    cached replies of its own; `ragbench compare` and `summarize` take the folder above.
+    cached replies of its own; `ragbench compare` and `show` take the folder above.
     """
-    from ragbench.experiments.report.repeats import pooled_report
-    from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.context import limited, ready
     from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
     from ragbench.metrics import get_metric
@@ -89,6 +87,9 @@ def eval_command(
         with limited(limits, configs[0].folder()), RunProgress() as progress:
             say(*estimate_runs(list(map(ready, configs)), pilot=pilot, watch=progress).lines())
         return
+    from ragbench.experiments.report.repeats import pooled_report
+    from ragbench.experiments.report.tables import runs_report
+
     for cell in configs:
         shared.set_aside(cell.folder(), fresh=fresh)
     with limited(limits, configs[0].folder()) as spent:

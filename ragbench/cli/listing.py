@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -218,9 +218,15 @@ def about(thing: Any) -> str:
 
 
 def stored_list(kind: str) -> list[tuple[str, str]]:
-    """Returns what `_listed` gives, from the cache where no code has changed since.
+    """Return name and description of everything of `kind`; see `remembered`."""
+    rows = remembered(kind, lambda: list(map(list, _listed(kind))))
+    return [(name, text) for name, text in rows]
 
-    To name the programs takes all of them, and DSPy, to be imported.
+
+def remembered(name: str, make: Callable[[], list[Any]]) -> list[Any]:
+    """Return what `make` gives, from the cache if no code has changed since.
+
+    A list or a page of programs imports all of them, and DSPy.
     """
     stamp = _code_stamp()
     path = cache_root() / "lists.json"
@@ -229,12 +235,13 @@ def stored_list(kind: str) -> list[tuple[str, str]]:
         lists = json.loads(path.read_text("utf-8"))
     if not isinstance(lists, dict) or lists.get("stamp") != stamp:
         lists = {"stamp": stamp}
-    if kind not in lists:
-        lists[kind] = list(_listed(kind))
+    if not isinstance(lists.get(name), list):
+        lists[name] = make()
         with suppress(OSError):  # it is made again next time
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(lists), "utf-8")
-    return [(str(name), str(text)) for name, text in lists[kind]]
+    rows: list[Any] = lists[name]
+    return rows
 
 
 def _code_stamp() -> str:

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from ragbench.cli.command import by_group_option, command, option, output_options, with_runs
-from ragbench.cli.listing import about, registry
+from ragbench.cli.listing import about, registry, remembered
 from ragbench.cli.printing import print_table, say, show
 
 #: Kinds of things that are shown by name.
@@ -108,7 +107,12 @@ def _show_one(kind: str, words: Sequence[str]) -> None:
         say(*get_protocol(name).lines())
     else:
         pages = {"metric": _metric, "program": _program}
-        say(*(pages[kind](name) if kind in pages else _settings(kind, name)))
+
+        def page() -> list[str]:
+            return list(pages[kind](name) if kind in pages else _settings(kind, name))
+
+        own = ":" in name  # code of the user, which may have changed
+        say(*(page() if own else remembered(f"{kind} {name}", page)))
 
 
 def _knobs(model: Any, *, variants: Sequence[str] = ()) -> Iterator[str]:
@@ -191,6 +195,8 @@ def _metric(name: str) -> Iterator[str]:
 
 
 def _config(name: str) -> str:
+    import yaml
+
     from ragbench.experiments.config import config_text, load_config, make_config, shipped_sweeps
 
     if name in shipped_sweeps():

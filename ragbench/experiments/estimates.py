@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from scipy.stats import t as students_t
-
 from ragbench.experiments.plans import Plan
 from ragbench.experiments.runs.context import RunContext, asks_servers
 from ragbench.experiments.runs.runner import run
@@ -27,6 +25,7 @@ from ragbench.lms.adapters import calls_of_reply
 from ragbench.lms.calls import UNBOUNDED_REPLY, room
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing
+from ragbench.metrics.stats.power import t_quantile
 from ragbench.optimizers import Budget
 from ragbench.programs.core.indexed import index_programs
 from ragbench.ranges import Range
@@ -180,7 +179,7 @@ def _ends(column: Sequence[float], low: float, high: float) -> tuple[float, floa
     if math.isinf(mean):
         return 0.0, math.inf, math.inf
     n = len(column)
-    reach = float(students_t.ppf(0.975, n - 1)) * stdev(column)
+    reach = t_quantile(0.975, n - 1) * stdev(column)
     least, most = (reach * math.sqrt(m * m / n + m) for m in (low, high))
     return max(0.0, low * mean - least), mean * (low + high) / 2, high * mean + most
 
