@@ -109,7 +109,8 @@ def run(scores: Floats, clusters: Sequence[int], costs: Floats, rule: Rule) -> t
         out = [program for program in range(count) if program not in race.running]
         block[out] = np.nan
         asked += len(race.running) * (end - start)
-        race.look(block, costs, np.zeros_like(block), clusters[start:end])
+        so_far = np.repeat(costs[:, None], end, axis=1)
+        race.look(block, so_far, np.zeros_like(block), clusters[start:end])
         start = end
     return race, asked / (count * questions)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import pytest
 
 from ragbench.experiments.cells.choose import Field, blocks
 from ragbench.experiments.choose.rule import Race, Rule
+from ragbench.metrics import get_metric
+from ragbench.record import Totals
 from tests.fake_server import FakeServer
+from tests.metrics.records import record
 
 #: Modules of known worth: right on so many of ten questions, with so many calls each.
 PROGRAMS = """
@@ -161,8 +165,100 @@ def _race(scores: np.ndarray[Any, Any], costs: list[float], rule: Rule, seconds:
         block[out] = np.nan
         late = np.full_like(block, seconds)
         late[0] = 0.0
-        race.look(block, np.array(costs), late, range(start, start + block.shape[1]))
+        end = start + block.shape[1]
+        so_far = np.repeat(np.array(costs, dtype=float)[:, None], end, axis=1)
+        race.look(block, so_far, late, range(start, end))
     return race
+
+
+#: Shares of the capital that a bet stakes side by side.
+STAKES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9)
+
+
+def _won(bet: float, limit: float) -> int:
+    """The number of bets that gain `bet` each, by which the capital reaches `limit`."""
+    capital, number = 1.0, 0
+    while capital < limit:
+        number += 1
+        capital = sum((1 + stake * bet) ** number for stake in STAKES) / len(STAKES)
+    return number
+
+
+def _exit_of(
+    rule: Rule, scores: list[float], costs: list[float], seconds: float = 0.0, size: int = 1,
+    largest: int = 1,
+) -> tuple[str, int] | None:  # fmt: skip
+    """Why and after how many questions the first program leaves, one look a cluster of `size`."""
+    race = Race(len(scores), rule, largest=largest)
+    for number in range(1, 400):
+        block = np.repeat(np.array(scores)[:, None], size, axis=1)
+        late = np.zeros_like(block)
+        late[-1] = seconds
+        so_far = np.repeat(np.array(costs)[:, None], number * size, axis=1)
+        if left := race.look(block, so_far, late, [f"c{number}"] * size):
+            return left[0].reason, left[0].questions
+    return None
+
+
+@pytest.mark.parametrize(
+    ("rule", "scores", "costs", "wanted"),
+    [
+        # One rule in use, then two; three programs; a cluster counts by its size.
+        (Rule(worth=0), [0.0, 1.0], [1.0, 1.0], ("beaten", _won(1, 1 / 0.05))),
+        (Rule(worth=0.1), [0.0, 1.0], [1.0, 1.0], ("beaten", _won(1, 2 / 0.05))),
+        (Rule(worth=0), [0.0, 1.0, 1.0], [1.0] * 3, ("beaten", _won(1, 2 / 0.05))),
+        (Rule(worth=0.25), [0.5, 0.5], [1.0, 2.0], ("not worth it", _won(0.2, 2 / 0.05))),
+        (Rule(worth=0.25), [0.5, 0.5], [1.0, 1.2], None),  # within the worth of its price
+        (Rule(worth=0, max_p95=3.0), [0.0] * 4, [1.0] * 4, None),
+    ],
+)
+def test_race_drops_a_program_at_the_bet_that_pays_for_all(
+    rule: Rule, scores: list[float], costs: list[float], wanted: tuple[str, int] | None
+) -> None:
+    assert _exit_of(rule, scores, costs) == wanted
+    if wanted and wanted[0] == "beaten":
+        reason, _ = wanted
+        halves = _won(0.5, (len(scores) - 1) * (2 if rule.worth else 1) / 0.05)
+        assert _exit_of(rule, scores, costs, size=2, largest=4) == (reason, 2 * halves)
+
+
+def test_race_drops_slow_programs_by_a_limit_for_all_of_them() -> None:
+    rule = Rule(worth=0, max_p95=3.0)
+    late = _won((1 - 0.05) / 0.05, 4 / 0.05)
+    assert _exit_of(rule, [0.0] * 4, [1.0] * 4, seconds=5.0) == ("too slow", late)
+
+
+def test_race_keeps_a_program_that_is_cheaper_but_for_questions_that_run_away() -> None:
+    """B is .05 better and 20 % cheaper: A runs away on one question in 100."""
+    rng = np.random.default_rng(0)
+    lost = 0
+    for _ in range(40):
+        race = Race(2, Rule(worth=0.2))
+        costs = np.stack([np.where(rng.random(400) < 0.01, 35.0, 0.9), np.ones(400)])
+        scores = (rng.random((2, 400)) < np.array([[0.5], [0.55]])).astype(float)
+        for end in range(20, 401, 20):
+            if not race.over:
+                race.look(scores[:, end - 20 : end], costs[:, :end], 0 * scores[:, :20], range(20))
+        lost += 1 not in race.running
+    assert lost <= 2
+
+
+def test_costs_of_a_race_have_the_index_and_a_missing_score_is_the_worst() -> None:
+    field = Field(["a", "b"], Rule(), "em")
+    for name, usd in (("a", None), ("b", 0.5)):
+        amounts = {"cost_usd": usd, "tokens": 30.0}
+        columns = {get_metric(unit).score: {"q": amount} for unit, amount in amounts.items()}
+        run: Any = SimpleNamespace(
+            records=SimpleNamespace(column=columns.__getitem__),
+            prepared=Totals(prompt_tokens=70, cost_usd=0.1),
+        )
+        field.runs[name] = run
+    field._asked = ["q"]
+    assert field._costs().tolist() == [[100.0], [100.0]]
+    field.race.running = [1]
+    assert field._costs()[1].tolist() == [0.6]
+    field._measure = SimpleNamespace(score=lambda record: None, worst=0.0)  # type: ignore[assignment]
+    assert field._score(record("Norway")) == 0.0
 
 
 @pytest.mark.parametrize("seed", range(5))

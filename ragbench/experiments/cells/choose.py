@@ -202,6 +202,7 @@ class Field:
             raise ConfigError(f"{metric} has no range, or less of it is better; race by em or f1")
         self._low, self._high = score_range
         self.race = Race(len(self.programs), rule)
+        self._asked: list[str] = []
 
     def start(self, items: Sequence[T], clusters: Sequence[Hashable]) -> list[T]:
         """Returns the questions `items` in the order of the race, whose clusters are known then.
@@ -237,6 +238,7 @@ class Field:
                 score = self._score(record)
                 scores[number, column] = (score - self._low) / (self._high - self._low)
                 seconds[number, column] = record.latency_s
+        self._asked += qids
         return self.race.look(scores, self._costs(), seconds, self.clusters[block])
 
     def _score(self, record: Record) -> float:
@@ -246,21 +248,23 @@ class Field:
         return score
 
     def _costs(self) -> NDArray[np.float64]:
-        """Returns the mean cost of a question of each program that is in, its index included.
+        """Return the costs of all questions so far, each with its share of the index.
 
-        Dollars where those of all are known, else tokens, which are known of every call.
+        They are dollars if those of all programs that are in are known, else tokens. The shape is
+        (programs, questions); NaN for programs that are out.
         """
-        dollars = np.full(len(self.programs), np.nan)
-        tokens = np.full(len(self.programs), np.nan)
-        for number in self.race.running:
-            run = self.runs[self.programs[number]]
-            spent = run.summary.as_if + run.prepared
-            tokens[number] = spent.tokens / run.summary.n
-            if spent.cost_usd is not None:
-                dollars[number] = spent.cost_usd / run.summary.n
-        if np.isnan(dollars[self.race.running]).any():
-            return tokens
-        return dollars
+        costs = np.full((len(self.programs), len(self._asked)), np.nan)
+        for unit in ("cost_usd", "tokens"):
+            for number in self.race.running:
+                run = self.runs[self.programs[number]]
+                of_question = run.records.column(get_metric(unit).score)
+                prepared = getattr(run.prepared, unit)
+                amounts = np.array([of_question[qid] for qid in self._asked], dtype=np.float64)
+                share = np.nan if prepared is None else prepared / len(self._asked)
+                costs[number] = amounts + share
+            if not np.isnan(costs[self.race.running]).any():
+                break
+        return costs
 
     def choice(self, stopped: str) -> Choice:
         """Returns how the race stands."""

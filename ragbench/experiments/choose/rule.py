@@ -3,8 +3,9 @@
 Programs answer the same questions, block by block, and one may look after each. A program is out
 
 - where another one that is still in is shown to score more (*beaten*),
-- where it is dearer than another one and is shown to gain less over it than it would have to
-  (*not worth it*),
+- where it is more expensive than another one and is shown to gain less over it than it would have
+  to (*not worth it*). It is more expensive only if the 95 % interval of the ratio of their costs
+  lies above 1 + `worth`: observed means miss questions that run away,
 - where it is shown to take longer than it may, for more than one question in twenty (*too slow*).
 
 "Shown" is by betting (Waudby-Smith and Ramdas 2024, arXiv:2010.09686): capital that starts at 1
@@ -26,7 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ragbench.metrics.stats.estimates import codes_of
+from ragbench.metrics.stats.estimates import codes_of, estimate_mean
 
 Floats = NDArray[np.float64]
 Reason = Literal["beaten", "not worth it", "too slow"]
@@ -73,7 +74,8 @@ class Race:
         self.exits: list[Exit] = []
         self.questions = 0
         self.largest = largest
-        self._costs = np.zeros(programs)
+        self._costs = np.zeros((programs, 0))
+        self._clusters: list[Hashable] = []
         self._slow = np.zeros((len(_STAKES), programs))
         pairs = (len(_STAKES), programs, programs)
         self._better = np.zeros(pairs)
@@ -87,14 +89,18 @@ class Race:
     def look(
         self, scores: Floats, costs: Floats, seconds: Floats, clusters: Sequence[Hashable]
     ) -> list[Exit]:
-        """Takes in what the programs did on the next questions, and returns those that leave by it.
+        """Take in the next questions, and return the programs that leave by them.
 
-        `scores`, in [0, 1], and `seconds` are (programs, questions), `costs` (programs,) the mean
-        cost of a question so far, in one unit; all are NaN for programs that are out. `clusters`
-        has the cluster of each question: all questions of one have to be taken in at once.
+        Args:
+            scores: Scores in [0, 1], shape (programs, questions). NaN for programs that are out.
+            costs: Costs in one unit of all questions so far, shape (programs, questions so far),
+                with their share of an index. NaN if unknown, and for programs that are out.
+            seconds: Seconds of each question, in the shape of `scores`.
+            clusters: Cluster of each question. All questions of one are taken in at once.
         """
         self.questions += scores.shape[1]
         self._costs = costs
+        self._clusters += clusters
         codes = codes_of(clusters, len(clusters))
         totals = np.stack([np.bincount(codes, weights=row) for row in scores])
         difference = totals[:, None, :] - totals[None, :, :]
@@ -114,12 +120,19 @@ class Race:
 
     def cheapest_first(self) -> list[int]:
         """Returns the programs that are in, by mean cost; those of unknown cost come last."""
-        costs = np.where(np.isnan(self._costs), np.inf, self._costs)
+        means = self._costs.sum(axis=1) / max(1, self.questions)
+        costs = np.where(np.isnan(means), np.inf, means)
         return sorted(self.running, key=lambda program: (costs[program], program))
+
+    def _costs_more(self, program: int, rival: int) -> bool:
+        """Return whether the ratio of costs is shown to be above 1 + `worth`, by t at 95 %."""
+        beyond = self._costs[program] - (1 + self.rule.worth) * self._costs[rival]
+        estimate = estimate_mean(beyond, None, self._clusters)
+        return estimate is not None and estimate.interval().low > 0
 
     def _threshold(self) -> float:
         rules = 2 if self.rule.worth else 1
-        return math.log(rules * (self._costs.size - 1) / self.rule.alpha)
+        return math.log(rules * (len(self._costs) - 1) / self.rule.alpha)
 
     def _drop(self, program: int, reason: Reason, winner: int | None = None) -> None:
         self.running.remove(program)
@@ -127,7 +140,7 @@ class Race:
 
     def _drop_slow(self) -> None:
         capital = _capital(self._slow)
-        limit = math.log(self._costs.size / self.rule.alpha)
+        limit = math.log(len(self._costs) / self.rule.alpha)
         for program in list(self.running):
             if capital[program] >= limit:
                 self._drop(program, "too slow")
@@ -146,7 +159,9 @@ class Race:
         cheapest = self.cheapest_first()
         for place, program in reversed(list(enumerate(cheapest))):
             for rival in cheapest[:place]:
-                if capital[program, rival] >= self._threshold():
+                if capital[program, rival] < self._threshold():
+                    continue
+                if self._costs_more(program, rival):
                     self._drop(program, "not worth it", rival)
                     break
 
