@@ -159,7 +159,8 @@ def build(
             config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
         )
     for model in _models(retriever):
-        check_price(model.identity, priced=model.priced)
+        if not model.priced:  # the identity of a local model needs its file
+            check_price(model.identity, priced=False)
     for service in _services(retriever):
         service.begin(patience=config.patience, timeout=config.timeout)
     with blamed_on(program, f"program {config.program}"):

@@ -6,6 +6,7 @@ folder, for machines that cannot reach the hub.
 
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -54,7 +55,11 @@ class FastEmbedder(Embedder):
 
     def __init__(self, name: str) -> None:
         super().__init__(PREFIX + name.partition("@")[0])
-        self._model = open_model("embedder", name)
+        self._name = name
+
+    @cached_property
+    def _model(self) -> Any:
+        return open_model("embedder", self._name)  # at first use, which may download it
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         start = time.perf_counter()

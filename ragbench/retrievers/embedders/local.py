@@ -7,6 +7,7 @@ tokens; here a longer text is read in windows of 256, and the mean goes over the
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +35,50 @@ class LocalEmbedder(Embedder):
         with needs_extra("embedder=local"):  # before anything is fetched for it
             import onnxruntime
             from tokenizers import Tokenizer
-        if "/" in name or "\\" in name:
-            folder = Path(name).expanduser()
-            model = folder / "model.onnx"
-            tokenizer = folder / "tokenizer.json"
-            if not (model.is_file() and tokenizer.is_file()):
-                raise ModelError(f"{folder} must hold model.onnx and tokenizer.json")
-        else:
-            files = ensure(name or DEFAULT_EMBEDDER)
-            if "tokenizer" not in files:
-                raise ModelError(f"{name} is no embedder; take local for the default one")
-            model = files["model"]
-            tokenizer = files["tokenizer"]
-        self._identity = f"local:{name or model.parent.name}:{model.stat().st_size}:windows"
-        try:
-            session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's own classes have no common base but this
-            raise ModelError(f"{model} is no ONNX model: {type(error).__name__}") from None
-        self._session, self._inputs = session, [entry.name for entry in session.get_inputs()]
-        if unknown := {*self._inputs} - {"input_ids", "attention_mask", "token_type_ids"}:
-            raise ModelError(f"{model} wants inputs that are not known here: {', '.join(unknown)}")
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
-        self._tokenizer.enable_truncation(_MAX_TOKENS)
-        self._tokenizer.no_padding()
+        self._name = name
+        self._open_session = onnxruntime.InferenceSession
+        self._open_tokenizer = Tokenizer.from_file
+        if self._is_folder and not all(path.is_file() for path in self._files):
+            raise ModelError(f"{name} must hold model.onnx and tokenizer.json")
+
+    @property
+    def _is_folder(self) -> bool:
+        return "/" in self._name or "\\" in self._name
+
+    @cached_property
+    def _files(self) -> tuple[Path, Path]:
+        """Model and tokenizer; downloads them at first use."""
+        if self._is_folder:
+            folder = Path(self._name).expanduser()
+            return folder / "model.onnx", folder / "tokenizer.json"
+        files = ensure(self._name or DEFAULT_EMBEDDER)
+        if "tokenizer" not in files:
+            raise ModelError(f"{self._name} is no embedder; take local for the default one")
+        return files["model"], files["tokenizer"]
 
     @property
     def identity(self) -> str:
-        return self._identity
+        model = self._files[0]
+        return f"local:{self._name or model.parent.name}:{model.stat().st_size}:windows"
+
+    @cached_property
+    def _session(self) -> Any:
+        model = self._files[0]
+        try:
+            session = self._open_session(str(model), providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime's own classes have no common base but this
+            raise ModelError(f"{model} is no ONNX model: {type(error).__name__}") from None
+        inputs = {entry.name for entry in session.get_inputs()}
+        if unknown := inputs - {"input_ids", "attention_mask", "token_type_ids"}:
+            raise ModelError(f"{model} wants inputs that are not known here: {', '.join(unknown)}")
+        return session
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        tokenizer = self._open_tokenizer(str(self._files[1]))
+        tokenizer.enable_truncation(_MAX_TOKENS)
+        tokenizer.no_padding()
+        return tokenizer
 
     def token_vectors(self, texts: Sequence[str]) -> list[Vectors]:
         """Return unit vectors `(tokens, d)` of the tokens of each text, without special tokens.
@@ -116,5 +134,6 @@ class LocalEmbedder(Embedder):
                     "attention_mask": mask,
                     "token_type_ids": np.zeros_like(ids),
                 }
-                hidden = self._session.run(None, {name: arrays[name] for name in self._inputs})[0]
+                inputs = [entry.name for entry in self._session.get_inputs()]
+                hidden = self._session.run(None, {name: arrays[name] for name in inputs})[0]
                 yield rows, encoded, hidden, mask
