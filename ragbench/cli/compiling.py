@@ -14,6 +14,7 @@ from ragbench.cli.command import (
     metrics_option,
     option,
     output_options,
+    pairs,
     stack,
 )
 from ragbench.cli.printing import say, show
@@ -166,6 +167,8 @@ def verdict_command(
 @option("--limit", type=int, group="Data",
         help="Number of questions, from the start of the split; 0 for all. "
              "[default: the file's]")  # fmt: skip
+@option("--only", multiple=True, callback=pairs, metavar="NAME=VALUE", group="Run",
+        help="Run only cells with this value, as dataset=musique; repeat for more.")  # fmt: skip
 @shared.spread_options
 @shared.fresh_option
 @shared.dry_run_option
@@ -175,7 +178,7 @@ def verdict_command(
 @output_options
 def sweep_command(
     file: str, out: Path | None, workers: int | None, limit: int | None, fresh: bool, dry_run: bool,
-    pilot: int | None, processes: int | None, engine: str | None,
+    only: dict[str, str], pilot: int | None, processes: int | None, engine: str | None,
     **options: Any,
 ) -> None:  # fmt: skip
     """Run every cell of a sweep FILE, one after another, and compare them.
@@ -194,7 +197,7 @@ def sweep_command(
     for name, value in overrides.items():
         if value is not None:
             over[name] = value or None
-    sweep = load_sweep(file, out=out, over=over)
+    sweep = load_sweep(file, out=out, over=over, only=only)
     limits = shared.take_limits(options)
     shared.set_aside(sweep.folder, fresh=fresh and not dry_run)
     if dry_run or pilot:

@@ -13,6 +13,7 @@ from ragbench.experiments.cells.choose import Field, blocks
 from ragbench.experiments.choose.rule import Race, Rule
 from ragbench.metrics import get_metric
 from ragbench.record import Totals
+from ragbench.retrievers.embedders import local, make_embedder
 from tests.fake_server import FakeServer
 from tests.metrics.records import record
 
@@ -109,6 +110,25 @@ def test_a_limit_ends_a_race_undecided_and_the_same_command_goes_on(
     code, out, err = choose(command, server, "--worth", "0.2", "--max-calls", "5000")
     assert code == 0, err
     assert "use mine.py:Good" in out
+
+
+def test_choose_dry_run_downloads_no_embedder(
+    command: Callable[..., tuple[int, str, str]], server: FakeServer, towns: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def download(name: str) -> None:
+        raise AssertionError(f"{name} was downloaded")
+
+    monkeypatch.setattr(local, "ensure", download)
+    make_embedder.cache_clear()
+    (towns / "docs").mkdir()
+    (towns / "docs" / "a.txt").write_text("Numbers are numbers.")
+    for retriever in ("dense", "hybrid"):
+        code, out, err = choose(command, server, "--retriever", retriever, "--dry-run")
+        assert code == 0, err
+        assert "the full table of 3 programs" in out
+    make_embedder.cache_clear()
+    assert server.hits == []
 
 
 def test_choose_without_any_answer_ends_with_its_state(

@@ -323,6 +323,34 @@ def test_one_budget_is_for_all_cells(load: Any, tmp_path: Path, server: FakeServ
     assert [len(each.finished) for each in found] == [8] * 4
 
 
+def test_sweep_with_missing_data_runs_the_rest_and_names_the_file(
+    load: Any, tmp_path: Path, server: FakeServer
+) -> None:
+    here = load().cells[0].config.data_file
+    gone = {"data_file": str(tmp_path / "musique" / "gone.json")}
+    matrix = {"data_file": [str(here), gone]}
+    done = command(load, tmp_path, "--dry-run", matrix=matrix)
+    assert done.exit_code == 0, done.output
+    assert f"1 cells are not run: {gone['data_file']} is missing" in done.stdout
+    done = command(load, tmp_path, matrix=matrix)
+    assert done.exit_code == 1, done.output
+    assert "1 of 2 cells done" in done.stdout
+    cells = json.loads((tmp_path / "out" / "experiment.json").read_text())["cells"]
+    assert [cell["state"] for cell in cells] == ["done", "not run"]
+    done = command(load, tmp_path, "--only", "dataset=musique", matrix=matrix)
+    assert isinstance(done.exception, ConfigError)
+    assert "gone.json" in str(done.exception)
+
+
+def test_only_selects_cells_by_value_and_names_them_if_none_is_left(load: Any) -> None:
+    sweep = load(matrix={"program": ["vanilla", "direct"], "lm": ["openai/a", "openai/b"]})
+    file = sweep.folder.parent / "sweep.yaml"
+    chosen = load_sweep(file, only={"program": "direct"})
+    assert labels(chosen) == ["direct, openai/a", "direct, openai/b"]
+    with pytest.raises(ConfigError, match="--only program=ircot leaves no cell; the cells: van"):
+        load_sweep(file, only={"program": "ircot"})
+
+
 def test_published_figures_are_printed_next_to_ours(load: Any, tmp_path: Path) -> None:
     figures = {"cell": {"program": "direct"}, "source": "a paper", "figures": {"em": 0.5, "p50": 9}}
     done = command(load, tmp_path, "--format", "json", published=[figures], matrix=PAIR)

@@ -4,14 +4,16 @@ A cell that fails is noted with its reason, and the others go on. The same comma
 sweep: finished questions and compiles are not asked again, cells that failed are tried again.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 
 from ragbench.errors import CompareError
 from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
-from ragbench.experiments.cells.sweep_file import Sweep
+from ragbench.experiments.cells.sweep_file import Sweep, missing_file
 from ragbench.experiments.compare.against import compare_all
 from ragbench.experiments.plans import Plan
 from ragbench.experiments.runs.context import RunContext
@@ -52,19 +54,43 @@ class Swept:
         return int(any(outcome.state != "done" for outcome in self.outcomes))
 
 
+def available(sweep: Sweep) -> list[Cell]:
+    """List the cells whose files exist, or all cells if none has all of its files."""
+    return [cell for cell in sweep.cells if missing_file(cell) is None] or list(sweep.cells)
+
+
+def missing_lines(sweep: Sweep) -> list[str]:
+    """Name the files that are missing, and the number of cells that need them."""
+    counts: Counter[Path] = Counter()
+    runnable = available(sweep)
+    for cell in sweep.cells:
+        path = missing_file(cell)
+        if cell not in runnable and path is not None:
+            counts[path] += 1
+    return [
+        f"{n} cells are not run: {path} is missing; docs/data.md says where to get it"
+        for path, n in counts.items()
+    ]
+
+
 def check_sweep(sweep: Sweep) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
     """Yield each cell, what it runs on and the plan of its compile; sends no request."""
-    return Scheduler().check(sweep.cells)
+    return Scheduler().check(available(sweep))
 
 
 def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
     """Run every cell, or continue, and compare; no request is sent before all are checked."""
     scheduler = Scheduler(watch, isolated=True)
-    for _ in scheduler.check(sweep.cells):
+    runnable = available(sweep)
+    for _ in scheduler.check(runnable):
         pass
     with locked(sweep.folder):
         outcomes = list(map(Outcome, sweep.cells))
         for number, cell in enumerate(sweep.cells):
+            if cell not in runnable:
+                reason = f"{missing_file(cell)} is missing"
+                outcomes[number] = Outcome(cell, reason=reason)
+                continue
             title = f"[{number + 1}/{len(sweep.cells)}] {cell.label}"
             outcomes[number] = scheduler.run(cell, title)
             write_experiment(sweep.folder, "sweep", outcomes, {})

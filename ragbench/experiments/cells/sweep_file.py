@@ -92,11 +92,23 @@ class Sweep:
     published: tuple[Published, ...] = ()
 
 
-def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None = None) -> Sweep:
-    """The sweep of a file, every name and knob of every cell checked; loads no data.
+def load_sweep(
+    path: str | Path,
+    *,
+    out: Path | None = None,
+    over: Fields | None = None,
+    only: Mapping[str, str] | None = None,
+) -> Sweep:
+    """Load a sweep file and check every name and parameter of every cell; loads no data.
 
-    `out` is its folder, by default `sweeps/` and the file's name; `over` are fields of a run that
-    replace those that the cells share.
+    Args:
+        path: The file, or the name of a shipped sweep.
+        out: Folder of the sweep. None takes `sweeps/` and the file's name.
+        over: Fields of a run that replace those that the cells share.
+        only: Leaf -> value, or a part of a path. Other cells are left out.
+
+    Raises:
+        ConfigError: A cell is wrong, or `only` leaves none.
     """
     fields = load_config(path)
     spec = resolve(SweepFields, f"sweep {path}", _taken(fields, SweepFields.model_fields))
@@ -131,6 +143,14 @@ def load_sweep(path: str | Path, *, out: Path | None = None, over: Fields | None
     named = _labelled(every)
     axes = set(chain.from_iterable(leaves_of(with_k(block)) for block in blocks))
     pairs = _pairs(named, spec.baseline, axes)
+    if only:
+        chosen = [cell for cell in named if _is_chosen(cell, only)]
+        if not chosen:
+            words = ", ".join(f"{leaf}={value}" for leaf, value in only.items())
+            raise ConfigError(f"--only {words} leaves no cell; the cells: {_names(named)}")
+        labels = {cell.label for cell in chosen}
+        pairs = {a: b for a, b in pairs.items() if {a, b} <= labels}
+        named = chosen
     return Sweep(folder, named, pairs, spec.metrics, spec.margin, spec.published)
 
 
@@ -297,6 +317,26 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
         if candidates:
             pairs[cell.label] = candidates[0].label
     return pairs
+
+
+def _is_chosen(cell: Cell, only: Mapping[str, str]) -> bool:
+    """Return True if each leaf has its value. The data set is also known by its file's folder."""
+    for leaf, value in only.items():
+        texts = [str(cell.leaves.get(leaf))]
+        if leaf == "dataset":
+            texts.append(str(cell.config.data_file))
+        if not any(value == text or value in Path(text).parts for text in texts):
+            return False
+    return True
+
+
+def missing_file(cell: Cell) -> Path | None:
+    """Return a file of questions or passages that the cell names and that does not exist."""
+    for name in ("data_file", "test_file", "train_file", "val_file", "corpus_file"):
+        path = getattr(cell.config, name)
+        if path is not None and "://" not in str(path) and not Path(path).exists():
+            return Path(path)
+    return None
 
 
 def _alike(a: Fields, b: Fields, leaves: Iterable[str]) -> bool:

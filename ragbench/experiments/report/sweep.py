@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
-from ragbench.experiments.cells.sweep import Contrast, Swept, arms_of, check_sweep
+from ragbench.experiments.cells.sweep import Contrast, Swept, arms_of, check_sweep, missing_lines
 from ragbench.experiments.cells.sweep_file import Sweep
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.estimates import (
@@ -65,6 +65,7 @@ def sweep_report(swept: Swept) -> Report:
     for contrast in swept.contrasts:
         if contrast.why:
             yield f"{contrast.cell}: not compared with {contrast.baseline}: {contrast.why}"
+    yield from missing_lines(swept.sweep)
     done = sum(outcome.state == "done" for outcome in swept.outcomes)
     line = f"{done} of {len(swept.outcomes)} cells done: {swept.sweep.folder}"
     if swept.stopped_by:
@@ -177,6 +178,7 @@ def estimate_report(sweep: Sweep, *, pilot: int | None = None, watch: Watch = SI
         yield f"[{number}/{len(sweep.cells)}] {cell.label}"
         for line in lines:
             yield f"  {line}"
+    yield from missing_lines(sweep)
     extra = f", and {len(compiles)} compiles" if compiles else ""
     for line in in_all(f"in all, {len(runs)} cells{extra}", [*runs, *compiles]).lines():
         yield line
