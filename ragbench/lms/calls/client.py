@@ -58,22 +58,15 @@ _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vll
            "moonshot": "moonshotai"}  # fmt: skip
 #: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
 _COUNTS = ("usage", "usageMetadata")
-#: Protocol -> where in that part it states the tokens of prompt, reply, cache read, cache written
-#: and thoughts.
+#: What is counted -> its names, in the protocols of OpenAI, Anthropic and Gemini.
 _COUNTED = {
-    "openai": (
-        "prompt_tokens", "completion_tokens", "prompt_tokens_details/cached_tokens", "",
-        "completion_tokens_details/reasoning_tokens",
-    ),
-    "anthropic": (
-        "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
-        "",
-    ),
-    "gemini": (
-        "promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount", "",
-        "thoughtsTokenCount",
-    ),
-}  # fmt: skip
+    "prompt": ("prompt_tokens", "input_tokens", "promptTokenCount"),
+    "reply": ("completion_tokens", "output_tokens", "candidatesTokenCount"),
+    "read": ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount"),
+    "written": ("cache_creation_input_tokens",),
+    "thought": ("reasoning_tokens", "thoughtsTokenCount"),
+}
+_DETAILS = ("prompt_tokens_details", "completion_tokens_details")
 
 
 class Client:
@@ -301,38 +294,37 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     provider's cache read and wrote, those of the reply what was thought, whether the provider
     counts them apart or not. Knows the protocols of OpenAI (chat), Anthropic and Gemini.
     """
-    gemini = body.get("usageMetadata")
-    counts = body.get("usage")
-    protocol = "openai"
-    if isinstance(gemini, Mapping):
-        counts = gemini
-        protocol = "gemini"
-    elif not isinstance(counts, Mapping):
+    counts: dict[str, Any] = {}
+    usages = [usage for usage in map(body.get, _COUNTS) if isinstance(usage, Mapping)]
+    if not usages:
         return None
-    elif "input_tokens" in counts:
-        protocol = "anthropic"
-    stated: list[int | None] = []
-    for path in _COUNTED[protocol]:
-        count: Any = counts
-        for name in path.split("/"):
-            count = count.get(name) if isinstance(count, Mapping) else None
-        if type(count) is not int or not 0 <= count <= MOST_TOKENS:
-            count = None
-        stated.append(count)
-    sent, got, read, written, thought = stated
-    if protocol == "gemini":
-        got = (got or 0) + (thought or 0)
-    elif protocol == "anthropic" and sent is not None:
-        sent += (read or 0) + (written or 0)
-    elif got is not None and (provider == "xai" or (thought or 0) > got):
-        got += thought or 0
-    if (read or 0) + (written or 0) > (sent or 0):
-        read = written = None
+    for usage in usages:
+        counts.update(usage)
+        for details in map(usage.get, _DETAILS):
+            if isinstance(details, Mapping):
+                counts.update(details)
+    stated: dict[str, int] = {}
+    for kind, names in _COUNTED.items():
+        for count in map(counts.get, names):
+            if type(count) is int and 0 <= count <= MOST_TOKENS:
+                stated[kind] = count
+    sent = stated.get("prompt", 0)
+    got = stated.get("reply")
+    cached = stated.get("read", 0) + stated.get("written", 0)
+    thought = stated.get("thought", 0)
+    if "input_tokens" in counts and sent:
+        sent += cached
+    if "promptTokenCount" in counts:
+        got = (got or 0) + thought
+    elif got is not None and (provider == "xai" or thought > got):
+        got += thought
+    if cached > sent:
+        stated = {}
     return Usage(
         sent or None,
         got,
-        cache_read_tokens=read or None,
-        cache_write_tokens=written or None,
+        cache_read_tokens=stated.get("read") or None,
+        cache_write_tokens=stated.get("written") or None,
         reasoning_tokens=thought or None,
     )
 

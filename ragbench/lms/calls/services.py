@@ -14,6 +14,7 @@ from dspy.lm15 import LM15Error, OpenAIChatLM
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import file_call
 from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Answered, Breaker, Caller, reason
+from ragbench.lms.calls.client import told_usage
 from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
@@ -208,13 +209,14 @@ class Service(ServerCalls):
 
 
 def _counted(reply: Any, most: int) -> int:
-    """Returns the tokens that a reply states; 0 if it states none or more than `most`."""
-    usage = reply.get("usage") if isinstance(reply, Mapping) else None
-    for name in ("prompt_tokens", "total_tokens", "input_tokens"):
-        count = usage.get(name) if isinstance(usage, Mapping) else None
-        if type(count) is int and 0 < count <= most:
-            return count
-    return 0
+    """Return the tokens that a reply states; 0 if it states none or more than `most`."""
+    stated = reply.get("usage") if isinstance(reply, Mapping) else None
+    if not isinstance(stated, Mapping):
+        return 0
+    total = {"prompt_tokens": stated.get("total_tokens")}
+    usage = told_usage({"usage": {**total, **stated}}, "")
+    count = (usage and usage.input_tokens) or 0
+    return count if count <= most else 0
 
 
 @lru_cache(maxsize=1)
