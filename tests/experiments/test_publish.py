@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from ragbench.errors import DataError
-from ragbench.experiments.publish import publish, verify
-from ragbench.experiments.publish.archive import MANIFEST, pack, unpack
-from ragbench.experiments.publish.bundle import figures
+from ragbench.experiments.publish import MANIFEST, claims_of, pack, publish, unpack, verify
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.store import DATABASE
 from ragbench.experiments.store.schema import digest_of
@@ -101,7 +99,7 @@ def test_a_change_is_placed_and_a_forged_figure_does_not_come_out(
             archive.writestr(each, content)
     code, out, _ = command("verify", forged)
     assert code == 1
-    assert f"changed: {name}: changed in bytes 4864 to 5119" in out
+    assert f"changed: {name}: changed, added or removed" in out
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"{}", b"PK\x05\x06" + bytes(18)])
@@ -157,7 +155,7 @@ def _damaged(files: dict[str, bytes], claims: dict[str, Any]) -> None:
         folder_of_run = Path(folder, "vanilla")
         folder_of_run.mkdir()
         path.rename(folder_of_run / DATABASE)
-        claims["runs"]["vanilla"].update(figures(reopen(folder_of_run)))
+        claims["runs"].update(claims_of({"vanilla": reopen(folder_of_run)}))
 
 
 @pytest.mark.parametrize("scores", ["[1]", '{"scores": {"em": 1.0}}', '{"judged": 5}', "x"])
@@ -191,9 +189,8 @@ FORGERIES: dict[str, Change] = {
     "another label": _with_claim("ircot", label="a system of ours"),
     "a run that is not there": _with_claim("ghost", em=None),
     "claims of a run left out": _without("ircot"),
-    "a run left out": _without(f"runs/ircot/{DATABASE}", "runs/ircot/card.json"),
-    "a card left out": _without("runs/ircot/card.json"),
-    "the card of another run": _with_file("runs/ircot/card.json", "runs/vanilla/card.json"),
+    "a run left out": _without(f"runs/ircot/{DATABASE}"),
+    "a card beside the records": _with_file("runs/ircot/card.json"),
     "records of another run": _with_file(f"runs/ircot/{DATABASE}", f"runs/vanilla/{DATABASE}"),
     "records that were changed": _damaged,
     "a file above": _with_file("../evil"),
@@ -244,5 +241,4 @@ def test_what_stands_in_a_bundle_beside_its_form_is_seen_or_refused(
         text = json.dumps(manifest).encode()
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(MANIFEST, text)
-        with pytest.raises(DataError, match="it is no bundle"):
-            verify(path)
+        assert not verify(path).holds
