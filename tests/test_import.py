@@ -117,7 +117,7 @@ def test_an_import_of_answers_alone_is_compared_with_a_run_of_ones_own(
     database.close()
 
 
-def test_what_one_prediction_leaves_out_is_unknown_for_all_and_known_for_the_others(
+def test_amount_that_one_prediction_lacks_is_the_mean_of_the_others(
     command: Command,
 ) -> None:
     rows: list[dict[str, Any]] = [
@@ -133,7 +133,7 @@ def test_what_one_prediction_leaves_out_is_unknown_for_all_and_known_for_the_oth
     assert cost.summary.as_if.cost_usd is None
     _, out, _ = command("show", "runs/other", "--format", "json")
     row = json.loads(out)[0]["rows"][0]
-    assert (row["calls"], row["cost_usd"]) == (1e8, None)
+    assert (row["calls"], row["cost_usd"]) == (1e8, 0.25)
 
 
 def test_no_supporting_fact_is_the_worst_score_where_the_file_names_facts(command: Command) -> None:
