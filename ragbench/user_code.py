@@ -50,6 +50,36 @@ def digest_of_spec(spec: str, option: str) -> str:
     return code_digest(Path(origin)) if origin else place
 
 
+def names_within(*values: object) -> list[str]:
+    """Return the external names that the user gave and that stand in `values`, such as settings."""
+    text = " ".join(map(str, values))
+    return [spec for spec in allowed() if spec in text and _file_of(spec) is not None]
+
+
+def digests_within(*values: object) -> dict[str, str]:
+    """Return the identity of the code of each of `names_within`; loads none of it."""
+    digests = {}
+    for spec in names_within(*values):
+        if file := _file_of(spec):
+            digests[spec] = code_digest(file)
+    return digests
+
+
+def _file_of(spec: str) -> Path | None:
+    """The file of the code that `spec` names; None for other texts, such as addresses."""
+    place, _, name = spec.rpartition(":")
+    if place.endswith(".py"):
+        file = Path(place).resolve()
+        return file if name.isidentifier() and file.is_file() else None
+    if not (name.isidentifier() and place.replace(".", "_").isidentifier()):
+        return None
+    try:
+        found = importlib.util.find_spec(place)
+    except (ImportError, ValueError):
+        return None
+    return Path(found.origin) if found and found.origin else None
+
+
 def digest_of_plugin(entry: object) -> str:
     """Return the identity of the code of a registered class; "" for those of ragbench."""
     if is_ours(entry):

@@ -46,6 +46,7 @@ from ragbench.optimizers.task import (
 from ragbench.optimizers.writing import make_writer, writing
 from ragbench.programs.core import RAGProgram
 from ragbench.registry import Registry
+from ragbench.user_code import digests_within
 
 PRESETS = ("light", "medium", "heavy")
 #: Between the steps of a chain.
@@ -144,8 +145,12 @@ class Optimizer(ABC):
 
     @property
     def identity(self) -> Arguments:
-        """What decides the result, JSON-ready: name, preset and knobs."""
-        return {"name": self.name, "preset": self.preset, "knobs": shown(self.knobs)}
+        """What decides the result, JSON-ready: name, preset, knobs and the code that these name."""
+        knobs = shown(self.knobs)
+        identity: Arguments = {"name": self.name, "preset": self.preset, "knobs": knobs}
+        if sources := digests_within(knobs):
+            identity["setting_sources"] = sources
+        return identity
 
     def check(self, size: Size) -> None:
         """Raise ConfigError for too few questions, MissingExtraError without the package."""

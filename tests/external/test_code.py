@@ -283,3 +283,24 @@ def test_every_command_that_reuses_answers_offers_fresh(name: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     assert "--fresh" in [flag for option in command.params for flag in option.opts]
+
+
+NESTED = """
+class Found:
+    def search(self, query, k):
+        return ["Turin lies on the Po."][:k]
+"""
+
+
+def test_code_that_a_setting_names_is_part_of_the_identity_and_of_the_line(
+    server: FakeServer, command: Any
+) -> None:
+    Path("own.py").write_text(NESTED)
+    words = ["eval", "--program", "vanilla", "--lm", f"openai/m@{server.url}", "--limit", "1"]
+    words += ["--retriever", "distracting(inner=own.py:Found)", "--setting", "pooled"]
+    assert command(*words)[0] == 0
+    said = " ".join(command(*words)[2].split())
+    assert re.search(LINE.replace("rag", "own"), said)
+    Path("own.py").write_text(NESTED.replace("Turin", "Pavia"))
+    assert "reusing" not in command(*words)[2]
+    assert len(list(Path("runs").iterdir())) == 2

@@ -21,6 +21,7 @@ from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.experiments.config.names import Fields
 from ragbench.external import is_kept, label_of
 from ragbench.knobs import resolve
+from ragbench.user_code import digests_within
 
 _HASHED = "sha256:"
 #: Characters of one part of a folder's name.
@@ -58,6 +59,8 @@ def resolved(fields: Fields) -> dict[str, Any]:
     settled = resolve(RETRIEVERS.get(name).Settings, name, settings)
     identity |= {"retriever": name, "retriever_set": settled.model_dump(mode="json")}
     identity["retriever_source"] = retriever_digest(name)
+    # Code within settings, such as that of a retriever within another one.
+    identity["setting_sources"] = digests_within(identity["retriever_set"], identity["set"])
     identity["lm"], _, named = server_of(identity["lm"], identity["api_base"]).partition("@http")
     identity["api_base"] = f"http{named}" if named else ""
     identity["lm_for"] = {role: server_of(spec) for role, spec in identity["lm_for"].items()}

@@ -12,7 +12,8 @@ from pathlib import Path
 from ragbench.errors import RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.store import locked
-from ragbench.external import is_kept, is_named, tag_of
+from ragbench.external import is_named, tag_of
+from ragbench.user_code import names_within
 
 
 def reuse_line(config: RunConfig, work: str, written: float, *also: str | None) -> str:
@@ -24,17 +25,15 @@ def reuse_line(config: RunConfig, work: str, written: float, *also: str | None) 
         written: When it was written last, in seconds since the epoch.
         also: Further names that may be external code, such as the metric of a compile.
     """
-    places: dict[str, None] = {}
-    words: dict[str, None] = {}
-    for spec in (config.program, config.retriever, config.adapter, config.lm, *also):
-        if spec and is_named(spec):
-            words[tag_of(spec)] = None
-        elif spec and spec != config.lm and ":" in spec and not is_kept(spec):
-            places[Path(spec.partition("(")[0].rpartition(":")[0]).name] = None
+    settings = (config.retriever_set, config.set)
+    names = names_within(config.program, config.retriever, config.adapter, *settings, *also)
+    places = dict.fromkeys(Path(name.rpartition(":")[0]).name for name in names)
+    objects = (config.program, config.retriever, config.adapter, config.lm, *also)
+    words = [tag_of(key) for key in objects if key and is_named(key)]
     day = time.strftime("%d %b %H:%M", time.localtime(written))
     if words and not places:
         return (
-            f"reusing {work} of {day} under name={next(iter(words))!r}; whether the object is the "
+            f"reusing {work} of {day} under name={words[0]!r}; whether the object is the "
             "same is not checked; fresh=True asks again"
         )
     if not places:
