@@ -101,7 +101,7 @@ def test_a_compile_is_chosen_by_it_and_knows_it(
         for name in ("right", "wrong"):
             given = [
                 "compile", "--program", "vanilla", "--dataset", "jsonl",
-                "--data-file", str(write_questions(tmp_path, 20)), "--model", "openai/fake",
+                "--data-file", str(write_questions(tmp_path, 40)), "--model", "openai/fake",
                 "--model-base-url", server.url, "--adapter", "chat", "--optimizer", "bootstrap",
                 "--train-limit", "6", "--val-limit", "6", "--metric", f"{spec}{name}",
                 "--out", str(tmp_path / name),
