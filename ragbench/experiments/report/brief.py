@@ -116,23 +116,23 @@ def _evidence_line(arms: Sequence[Arm]) -> list[str]:
 
 def p95_of(runs: Sequence[Evaluation]) -> float | None:
     """Return the 95th percentile of the seconds of a question, a mean over runs."""
-    known = []
+    latencies = []
     for run in runs:
         seconds = run.summary.latency_s.get("p95")
         if seconds is not None and "p95_s" not in run.card.unknown:
-            known.append(seconds)
-    return fmean(known) if known else None
+            latencies.append(seconds)
+    return fmean(latencies) if latencies else None
 
 
-def refusal_lines(runs: Sequence[Evaluation], names: Sequence[str]) -> list[str]:
+def refusal_lines(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[str]:
     """Return a line if some programs refuse to answer and others always answer.
 
     Args:
         runs: Runs of a table.
-        names: Name of each run in the table.
+        labels: Name of each run in the table.
     """
     counts = {}
-    for name, run in zip(names, runs, strict=True):
+    for name, run in zip(labels, runs, strict=True):
         failures = run.records.column(failed)
         answered = run.records.column(get_metric("answered").score)
         counts[name] = sum(score == 0 and not failures[qid] for qid, score in answered.items())
@@ -165,8 +165,8 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
     scored.sort(key=lambda row: (-(row["f1"] or 0.0), row["label"]))
     letters = [letter_of(rank) for rank in range(len(scored))]
     rows = []
-    names = short_names([row["label"] for row in scored])
-    for letter, name, row in zip(letters, names, scored, strict=True):
+    short_labels = short_names([row["label"] for row in scored])
+    for letter, name, row in zip(letters, short_labels, scored, strict=True):
         run = row["run"]
         as_if = run.summary.as_if
         usd = None if as_if.cost_usd is None else as_if.cost_usd / max(run.summary.n, 1)
@@ -220,15 +220,17 @@ def comparison_section(name: str, base: str, result: RunComparison) -> Section:
         Column("measure", " "), Column("a", "A", "score"), Column("b", "B", "score"),
         Column("gain", "difference", "gain"), Column("word", " "),
     )  # fmt: skip
-    first, c = next(iter(result.scores.items()))
+    main_metric, c = next(iter(result.scores.items()))
     verdict, _, needed = c.verdict.partition(" (")
-    headline = f"B, {short_b}, against A, {short_a}: {first} {c.gain}, {verdict or 'not tested'}"
+    headline = (
+        f"B, {short_b}, against A, {short_a}: {main_metric} {c.gain}, {verdict or 'not tested'}"
+    )
     n = max(c.n for c in result.scores.values())
     only = f"right in only one: {len(result.broken)} and {len(result.fixed)}"
     table = Table("comparison", columns, rows)
     notes = [f"{counted(n, 'question')}; {only}"]
     if needed:
-        notes.append(f"{first}: {needed.removesuffix(')')}")
+        notes.append(f"{main_metric}: {needed.removesuffix(')')}")
     return Section([headline], table, notes, "brief")
 
 

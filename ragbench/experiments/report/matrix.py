@@ -76,9 +76,11 @@ def sweep_headline(metric: str, n: int, words: Mapping[str, str]) -> str:
     tests = counted(len(words), "comparison")
     if not better:
         return f"{n} cells: no {metric} is significantly better than its baseline ({tests})"
-    first = ", ".join(better[:2])
-    more = f" and {len(better) - 2} more" if len(better) > 2 else ""
-    return f"{n} cells: {first}{more} significantly better in {metric} than the baseline ({tests})"
+    best = ", ".join(better[:2])
+    further = f" and {len(better) - 2} more" if len(better) > 2 else ""
+    return (
+        f"{n} cells: {best}{further} significantly better in {metric} than the baseline ({tests})"
+    )
 
 
 def sweep_section(
@@ -124,8 +126,8 @@ def _program(card: RunCard) -> str:
     return card.system + (" compiled" if card.identity.get("compiled") else "")
 
 
-def _words(axes: Mapping[str, Mapping[str, str]], names: Sequence[str], label: str) -> str:
-    return ", ".join(f"{name}={axes[name][label]}" for name in names if label in axes[name])
+def _words(axes: Mapping[str, Mapping[str, str]], chosen: Sequence[str], label: str) -> str:
+    return ", ".join(f"{name}={axes[name][label]}" for name in chosen if label in axes[name])
 
 
 def _axis_of_columns(axes: Mapping[str, Mapping[str, str]]) -> str:

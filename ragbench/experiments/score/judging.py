@@ -156,8 +156,8 @@ class Judging(Annotation):
 
 def _verdicts(values: Sequence[Any]) -> list[float]:
     """Return the readable verdicts on an answer: 1 for correct, 0 for incorrect."""
-    known = {"correct": 1.0, "incorrect": 0.0}
-    return [known[str(value)] for value in values if str(value) in known]
+    score_of = {"correct": 1.0, "incorrect": 0.0}
+    return [score_of[str(value)] for value in values if str(value) in score_of]
 
 
 def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) -> None:
@@ -274,13 +274,13 @@ def _steps_shown(record: Record) -> tuple[list[str], bool]:
     """Return the steps and searches of `record` as far as they fit, and whether some did not."""
     entries = []
     for step in record.steps:
-        said = list(filter(None, (step.input, step.thought, step.observation)))
-        if said:
-            entries.append(f"{step.action}: {' | '.join(said)}")
+        texts = list(filter(None, (step.input, step.thought, step.observation)))
+        if texts:
+            entries.append(f"{step.action}: {' | '.join(texts)}")
     titles = {passage.pid: passage.title or passage.pid for passage in record.passages}
     for search in record.searches:
-        found = "; ".join(titles.get(pid, pid) for pid in search.pids)
-        entries.append(f"searched: {search.query} | found: {found or 'nothing'}")
+        passages = "; ".join(titles.get(pid, pid) for pid in search.pids)
+        entries.append(f"searched: {search.query} | found: {passages or 'nothing'}")
     lines = []
     room = CONTEXT_TOKENS
     for entry in entries:

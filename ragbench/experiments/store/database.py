@@ -261,7 +261,7 @@ class Store:
         self.run(*((_PUT_FACTS, row) for row in rows))
 
     def _price(self, call: Call) -> Call:
-        if isinstance(self._card, RunCard):
+        if isinstance(self._card, RunCard) and self._card.price:
             return self._card.priced(call)
         return call
 

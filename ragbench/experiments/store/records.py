@@ -49,13 +49,13 @@ class _Rows:
     @cached_property
     def facts(self) -> dict[int, Facts]:
         """The facts of each row; a row whose facts are damaged has none."""
-        found = {}
+        by_row = {}
         for row, value, digest in self.reader.rows(_FACTS):
             if digest == digest_of(value):
                 facts = parse_facts(value)
                 if facts is not None:
-                    found[row] = facts
-        return found
+                    by_row[row] = facts
+        return by_row
 
     def compute(self, columns: Iterable[Column], rows: Sequence[int]) -> None:
         """Compute `columns` of `rows`: from their facts, else from the parsed records."""
@@ -72,9 +72,9 @@ class _Rows:
                     values[row] = of_facts(facts)
                 else:
                     missing.setdefault(row, []).append(column)
-        for row, wanted in missing.items():
+        for row, absent in missing.items():
             record = self.record(row)
-            for column in wanted:
+            for column in absent:
                 self.columns[column][row] = column(record)
 
     def record(self, row: int) -> Record:
