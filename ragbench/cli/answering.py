@@ -112,7 +112,8 @@ def eval_command(
                 show(scores_report(scored))
     if all(run.all_failed for run in runs) and not final.stopped_by:
         raise click.exceptions.Exit(1)
-    if final.stopped_by or any(run.unreadable == len(run.records) > 0 for run in runs):
+    is_interrupted = bool(final.stopped_by) or any(run.progress.cut_off for run in runs)
+    if is_interrupted or any(run.unreadable == len(run.records) > 0 for run in runs):
         raise click.exceptions.Exit(3)
 
 

@@ -116,7 +116,6 @@ class Heard(Watch):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"data_file": ["nowhere.jsonl"]}, "no such file"),
         ({"lm_for": {"plan": ["openai/fake"]}}, "no role of vanilla named 'plan'"),
         ({"optimizer": ["bootstrap"], "teacher": ["nonsense"]}, "malformed LM spec"),
     ],
@@ -246,7 +245,8 @@ def test_a_cell_that_fails_touches_no_other_and_is_tried_again(
 def test_a_cell_whose_questions_all_failed_has_failed(load: Any, server: FakeServer) -> None:
     server.script = lambda hit: Fault("400")
     swept = run_sweep(load(matrix={"program": ["vanilla"]}, limit=2))
-    assert [(o.state, o.reason) for o in swept.outcomes] == [("failed", "all 2 questions failed")]
+    reason = "0 of 2 answered, 2 cut off"  # two refusals in unknown words may be an outage
+    assert [(o.state, o.reason) for o in swept.outcomes] == [("failed", reason)]
     assert swept.exit_code == 1
 
 

@@ -124,6 +124,10 @@ class Scheduler:
             words = f"{evaluation.stopped_by} in {cell.label}, {evaluation.progress.words()}"
             stop = StoppedError(words)
             return Outcome(cell, "stopped", evaluation.stopped_by, evaluation, stop)
+        if evaluation.progress.cut_off:  # the LM refused them, in words that say nothing
+            words = evaluation.progress.words()
+            cut = RunError(f"{cell.label}: {words}; the same command asks the others again")
+            return Outcome(cell, "failed", words, evaluation, cut)
         if evaluation.all_failed:
             reason = f"all {len(evaluation.records)} questions failed"
             return Outcome(cell, "failed", reason, evaluation)
