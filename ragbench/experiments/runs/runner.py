@@ -365,7 +365,7 @@ def ask(
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
             prediction = done_so_far(error)
-            if not ledger.refused:  # that is no failure of the question
+            if not (ledger.refused or ledger.interrupted):  # no failure of the question
                 _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if reason := unmetered_reason():

@@ -144,7 +144,9 @@ class Wire:
         if reply.status == 200 and (failed := _failure_in(body)):
             error = lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
             raise classed(error, provider=self.provider)
-        content = {name: value for name, value in body.items() if name not in _COUNTS}
+        content = dict(body)
+        for name in _COUNTS:
+            content.pop(name, None)
         return replace(reply, body=json.dumps(content).encode())
 
     def _with_names(self, request: Any) -> Any:
