@@ -71,12 +71,12 @@ class Output:
         digest = hashlib.sha256()
         size = 0
 
-        def parts() -> Iterator[bytes]:
+        def measured() -> Iterator[bytes]:
             nonlocal size
-            for part in [content] if isinstance(content, bytes) else content:
-                digest.update(part)
-                size += len(part)
-                yield part
+            for block in [content] if isinstance(content, bytes) else content:
+                digest.update(block)
+                size += len(block)
+                yield block
             if not size and os.path.lexists(self.path):
                 raise ConfigError(f"{self.path} is unchanged: there is nothing to write")
 
@@ -84,7 +84,7 @@ class Output:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot write {self.path}: {error.strerror}") from None
-        write_whole(self.path, parts())
+        write_whole(self.path, measured())
         self._remember(digest.hexdigest())
         return size
 
@@ -107,8 +107,8 @@ class Output:
                 return False
             digest = hashlib.sha256()
             with self.path.open("rb") as file:
-                while part := file.read(_READ_BYTES):
-                    digest.update(part)
+                while block := file.read(_READ_BYTES):
+                    digest.update(block)
         except OSError:
             return False
         return remembered == f"{self.command} {digest.hexdigest()}"

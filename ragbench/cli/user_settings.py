@@ -28,17 +28,17 @@ def settings_path() -> Path | None:
     Raises:
         ConfigError: RAGBENCH_CONFIG names no absolute path of a file.
     """
-    named = os.environ.get(VARIABLE)
-    if named is None:
+    value = os.environ.get(VARIABLE)
+    if value is None:
         path = Path.home() / ".config" / "ragbench.yaml"
         return path if path.is_file() else None
-    if not named:
+    if not value:
         return None
-    path = Path(named).expanduser()
+    path = Path(value).expanduser()
     if not path.is_absolute() or not path.is_file():
         from ragbench.errors import ConfigError
 
-        raise ConfigError(f"{VARIABLE}={named!r} is no absolute path of a settings file")
+        raise ConfigError(f"{VARIABLE}={value!r} is no absolute path of a settings file")
     return path
 
 
@@ -47,33 +47,40 @@ def set_defaults(ctx: click.Context, command: click.Command) -> None:
     path = settings_path()
     if path is None or ctx.resilient_parsing:
         return
-    known = {param.name for param in command.params if isinstance(param, click.Option)}
+    options: set[str] = set()
+    for param in command.params:
+        if isinstance(param, click.Option) and param.name:
+            options.add(param.name)
     values = _read(path)
-    if "lm" not in known:  # a judge is another LM
+    if "lm" not in options:  # a judge is another LM
         for name in _OF_THE_LM:
             values.pop(name, None)
-    ctx.default_map = {name: _typed(values[name]) for name in values.keys() & known}
+    defaults = {}
+    for name in values.keys() & options:
+        defaults[name] = _typed(values[name])
+    ctx.default_map = defaults
 
 
 def taken(ctx: click.Context) -> set[str]:
     """Return the names of the options whose values come from the settings file."""
-    names = set()
+    options = set()
     for name in ctx.params:
         if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
-            names.add(name)
-    return names
+            options.add(name)
+    return options
 
 
-def without_other_lm(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def without_other_lm(values: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the settings file that fit the LM that the user gives.
 
     Args:
         values: Values of the settings file.
-        given: Values of options and of the config file.
+        typed: Values of options and of the config file.
     """
-    if given.get("lm") in (None, values.get("lm")):
-        return values
-    return {name: value for name, value in values.items() if name not in _OF_THE_LM}
+    if typed.get("lm") not in (None, values.get("lm")):
+        for name in _OF_THE_LM:
+            values.pop(name, None)
+    return values
 
 
 def _read(path: Path) -> dict[str, Any]:

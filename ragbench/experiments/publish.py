@@ -19,6 +19,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,9 @@ def claims_of(runs: Mapping[str, Evaluation]) -> dict[str, dict[str, Any]]:
 
 def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
     """Return the archive of `files`, with a manifest of their hashes and of `claims`."""
-    hashes = {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)}
+    hashes = {}
+    for name in sorted(files):
+        hashes[name] = hashlib.sha256(files[name]).hexdigest()
     body = {"format": FORMAT, "claims": claims, "files": hashes}
     members = {**files, MANIFEST: json.dumps(body, sort_keys=True, indent=1).encode()}
     buffer = io.BytesIO()
@@ -275,4 +278,4 @@ def why_not_citable(run: Evaluation) -> list[str]:
         f"the data are files of the user ({', '.join(own_files)})": own_files,
         f"{n} of {total} questions were asked": config.get("limit") and total and n < total,
     }
-    return [reason for reason, applies in reasons.items() if applies]
+    return list(compress(reasons, map(bool, reasons.values())))
