@@ -238,6 +238,7 @@ class HTTPReranker(Reranker):
             return self._asked(query, documents)
         scores, tokens = answered.reply.value
         usage: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
+        usage["failed"] = answered.failed
         file_call(Call(model=self.service.model, kind="rerank", prompt_tokens=tokens, **usage))
         return scores
 

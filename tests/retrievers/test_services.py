@@ -71,6 +71,19 @@ def test_embedder_if_the_server_fails_for_one_text_leaves_it_out(
     assert "no vector for the text 'NaN'" in caplog.text
 
 
+def test_service_if_a_reply_is_cut_files_it_as_possibly_billed(asked: Any) -> None:
+    paths: list[str] = []
+
+    def answer(path: str, body: dict[str, Any]) -> Any:
+        paths.append(path)
+        return (200, b'{"data": [') if len(paths) == 1 else good(path, body)
+
+    with serving(answer) as wire, open_ledger() as ledger:
+        asked(wire, "one")
+    assert ledger.billed.unanswered == 1
+    assert ledger.billed.possible_tokens > 0
+
+
 def test_what_fails_again_and_again_is_given_up_in_one_line(asked: Any) -> None:
     said = pytest.raises(LMUnavailableError, match="failed again and again: HTTP 500, scripted")
     with serving(always_bad) as wire, open_ledger() as ledger, said:

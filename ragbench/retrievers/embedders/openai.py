@@ -113,7 +113,8 @@ class OpenAIEmbedder(Embedder):
             missing = missing[len(batch) :]
             for batch_texts, answered in self._bought(batch):
                 vectors, tokens = answered.reply.value
-                calls.append(self._call(tokens, answered.latency_s, attempts=answered.attempts))
+                facts = {"attempts": answered.attempts, "failed": answered.failed}
+                calls.append(self._call(tokens, answered.latency_s, **facts))
                 shares = _shares(batch_texts, vectors, calls[-1])
                 rows: dict[bytes, bytes] = {}
                 for text, entry in zip(batch_texts, shares, strict=True):
