@@ -17,14 +17,13 @@ def find_clusters(examples: Iterable[dspy.Example]) -> list[int]:
     """Return the number of the cluster of each example: the position of its first question."""
     keys = []
     for example in examples:
-        known = example.toDict()
         keys.append(
             cluster_keys(
                 example.question,
                 example.get("answers", ()),
-                gold_pids=known.get("gold_pids", ()),
-                decomposition=known.get("decomposition", ()),
-                documents=known.get("document"),
+                gold_pids=example.get("gold_pids", ()),
+                decomposition=example.get("decomposition", ()),
+                documents=example.get("document"),
             )
         )
     return linked(keys)

@@ -311,10 +311,10 @@ def decide(arms: Sequence[Arm], family: Family, worth: float, n: int) -> Choice:
 def _gains(family: Family, at: int, places: Sequence[int], worth: float) -> dict[int, float]:
     """Return by other program the p-value of its gaining `worth` or more over that at `at`."""
     p_values = {}
-    for other in places:
-        test = family.between(at, other)
+    for rival in places:
+        test = family.between(at, rival)
         if test is not None:
-            p_values[other] = test.p_gains(worth)
+            p_values[rival] = test.p_gains(worth)
     return p_values
 
 

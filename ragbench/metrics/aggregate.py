@@ -89,9 +89,9 @@ def _means(
         for record, value in zip(records, column, strict=True):
             values[record.qid] = value
             answered = answered or not (value is None or record.failed)
-        found = mean_of(values, get_metric(name).score_range, clusters)
-        if found and (answered or all_failed):
-            scored[name] = found.to_dict()
+        mean = mean_of(values, get_metric(name).score_range, clusters)
+        if mean and (answered or all_failed):
+            scored[name] = mean.to_dict()
     return scored
 
 
@@ -138,11 +138,14 @@ def mean_of(
     Returns:
         The mean. None if no question has a score.
     """
-    known = {qid: score for qid, score in sorted(scores.items()) if score is not None}
-    if not known:
+    values = []
+    units = []
+    for qid, score in sorted(scores.items()):
+        if score is not None:
+            values.append(score)
+            units.append(clusters.get(qid, qid))
+    if not values:
         return None
-    values = list(known.values())
-    units = [clusters.get(qid, qid) for qid in known]
     sizes = Counter(units)
     return Mean(
         n=len(values),

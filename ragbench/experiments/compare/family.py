@@ -210,9 +210,9 @@ def _measure_of_cost(standings: Sequence[Standing]) -> str:
     local models, it is tokens, else calls.
     """
     for name in SPENDING:
-        values = [standing.spending[name] for standing in standings]
-        known = [value for value in values if value is not None]
-        if any(known) or 0 < len(known) < len(values):
+        amounts = [standing.spending[name] for standing in standings]
+        unknown = amounts.count(None)
+        if any(amounts) or 0 < unknown < len(amounts):
             return name
     return SPENDING[-1]
 

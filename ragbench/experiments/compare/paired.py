@@ -78,9 +78,9 @@ class Shared:
     def complete(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
         """The questions that every one of `runs` has a score of, and their scores."""
         scores = self.scores(runs, metric)
-        known = np.isnan(scores).sum(axis=0) == 0
+        in_all = np.isnan(scores).sum(axis=0) == 0
         # Question by question in memory, in which order they are added up.
-        return list(compress(self.qids, known)), np.asfortranarray(scores[:, known])
+        return list(compress(self.qids, in_all)), np.asfortranarray(scores[:, in_all])
 
     def scored(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
         """As `complete`.
@@ -125,10 +125,10 @@ class Shared:
         if kind.score_range is None:
             return with_extremes(of_complete, [replace(of_complete, interval=None)], unscored)
         extremes = []
-        some = list(compress(self.qids, partly))
+        asked = list(compress(self.qids, partly))
         for ends in (kind.score_range, kind.score_range[::-1]):
             filled = np.where(missing, np.repeat(ends, [len(a), len(b)])[:, None], scores)
-            extremes.append(self._compared(a, b, some, filled[:, partly], metric, method))
+            extremes.append(self._compared(a, b, asked, filled[:, partly], metric, method))
         return with_extremes(of_complete, extremes, unscored)
 
     def _compared(

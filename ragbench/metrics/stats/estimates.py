@@ -218,15 +218,16 @@ def satterthwaite(sizes: ArrayLike, correlation: float = WORKING_CORRELATION) ->
     inflation = 1 + correlation * (size - 1)
     weight = 1 / (total * np.sqrt(1 - size / total))
     diagonal = weight**2 * size * inflation
-    left = weight * size * inflation
-    right = weight * size / total
-    whole = float((size * inflation).sum())
-    cross = float(left @ right)
-    square = float(right @ right)
-    trace = float(diagonal.sum()) - 2 * cross + whole * square
-    of_square = float((diagonal * (diagonal - 4 * left * right + 2 * whole * right**2)).sum())
-    of_square += 2 * (float(left @ left) * square + cross**2)
-    of_square += whole * square * (whole * square - 4 * cross)
+    inflated = weight * size * inflation
+    share = weight * size / total
+    inflated_total = float((size * inflation).sum())
+    cross = float(inflated @ share)
+    square = float(share @ share)
+    trace = float(diagonal.sum()) - 2 * cross + inflated_total * square
+    ranks = 2 * inflated_total * share**2 - 4 * inflated * share
+    of_square = float((diagonal * (diagonal + ranks)).sum())
+    of_square += 2 * (float(inflated @ inflated) * square + cross**2)
+    of_square += inflated_total * square * (inflated_total * square - 4 * cross)
     return max(1.0, trace**2 / of_square)
 
 
