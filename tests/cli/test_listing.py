@@ -163,3 +163,16 @@ def test_a_list_that_was_printed_before_imports_no_dspy(tmp_path: Path) -> None:
         printed.append(done.stdout.split())
     assert printed[0][0] == printed[1][0] > "20"
     assert [row[1] for row in printed] == ["True", "False"]
+
+
+def test_texts_name_no_removed_command() -> None:
+    root = Path(__file__).parents[2]
+    wrong = []
+    folders = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("ragbench/**/*.py")]
+    for path in folders:
+        if path.name in ("CHANGELOG.md", "main.py"):
+            continue
+        for name in re.findall(r"(?:`|^ *\$? ?)ragbench ([a-z]+)\b", path.read_text("utf-8"), re.M):
+            if name in REMOVED:
+                wrong.append(f"{path.relative_to(root)}: {name}")
+    assert wrong == []
