@@ -61,7 +61,7 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     show(verdict_report(made))
     shown = capsys.readouterr().out
     for words in (
-        "never pays back", "compiled - votes",
+        "in tokens: ", "compiled - votes",
         "em: this set of 2 compiled programs", "votes took",
     ):  # fmt: skip
         assert words in shown, words
@@ -217,7 +217,7 @@ def test_a_verdict_and_its_programs(typed: World) -> None:
     assert "votes (" in said
     read = ragbench("verdict --read verdict")
     assert read.splitlines()[-1] == said.splitlines()[-1] == "verdict: verdict"
-    assert "bootstrap light" in ragbench("compiled verdict")
+    assert "bootstrap light" in ragbench("list compiled verdict")
 
 
 def test_a_compiled_program_of_another_architecture_is_refused_by_that_fact(typed: World) -> None:
