@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.metrics import DEFAULT_METRICS, mean_interval, score_columns, summarize
+from ragbench.metrics import DEFAULT_METRICS, mean_interval, mean_of, score_columns, summarize
 from ragbench.record import Record
 from tests.metrics.records import failure, record
 
@@ -41,3 +41,24 @@ def test_failures_alone_make_no_score_of_what_no_answer_has() -> None:
     score = summed(cited)["scores"]["sp_f1"]
     assert (score["mean"], score["n"]) == (0.5, 2)
     assert summed(cited)["support_kinds"] == {"cited": 1}
+
+
+def test_mean_of_counts_questions_by_their_clusters() -> None:
+    scores: dict[str, float | None] = {f"q{n:02}": float(n % 6 < 3) for n in range(36)}
+    clusters = {qid: qid[:2] + str(n // 3) for n, qid in enumerate(scores) if n < 33}
+    units = [clusters.get(qid, qid) for qid in scores]
+    found = mean_of({**scores, "none": None}, (0.0, 1.0), clusters)
+    assert found is not None
+    assert (found.n, found.mean, found.clusters, found.largest) == (36, 0.5, len(set(units)), 3)
+    assert found.interval == mean_interval(list(scores.values()), (0.0, 1.0), units)
+    assert found.interval != mean_interval(list(scores.values()), (0.0, 1.0))
+    assert mean_of({"q": None}, (0.0, 1.0)) is None
+
+
+def test_summarize_gives_intervals_by_clusters() -> None:
+    rows = [record("Norway" if n % 8 < 4 else "Sweden", qid=f"q{n:02}") for n in range(48)]
+    clusters = {row.qid: n // 4 for n, row in enumerate(rows)}
+    columns = score_columns(rows, ["em"])
+    apart, linked = (summarize(rows, columns, by)["scores"]["em"] for by in ({}, clusters))
+    low, high = linked["interval"]
+    assert high - low > 1.5 * (apart["interval"][1] - apart["interval"][0])

@@ -19,7 +19,7 @@ from ragbench.metrics.stats.comparison import (
     with_extremes,
     without_interval,
 )
-from ragbench.metrics.stats.estimates import corrected_best
+from ragbench.metrics.stats.estimates import corrected_best, mean_interval
 from ragbench.metrics.stats.power import PlannedTest, t_power
 
 
@@ -386,6 +386,29 @@ def test_a_clear_best_is_kept() -> None:
         alone = corrected_best(scores[1:2], seed=seed, resamples=20)
         assert alone.corrected <= alone.seen
     assert corrected_best([[1.0]]) is None
+    luck = corrected_best((np.random.default_rng(0).random((16, 40)) < 0.5).astype(float))
+    rows = (np.random.default_rng(0).random((16, 40)) < 0.5).astype(float)
+    own = mean_interval(rows[luck.index], (0.0, 1.0))  # type: ignore[union-attr]
+    assert luck.interval.high == own.high  # type: ignore[union-attr]
+    assert luck.interval.low < own.low - 0.05  # type: ignore[union-attr]
     least = corrected_best(1 - scores, higher_is_better=False)
     assert (least.index, least.seen) == (1, 0.25)  # type: ignore[union-attr]
     assert least.corrected >= 0.25  # type: ignore[union-attr]
+
+
+def test_seeds_are_asked_for_if_questions_would_be_more_than_twenty_times_as_many() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.3, (3, 100)) + 0.02 * np.array([[-1.0], [0.0], [1.0]])
+    asked = {}
+    for gain in 0.039120058640837674 + np.logspace(-11, -4, 29):  # below, no number would do
+        after = 0.5 + gain + noise - noise.mean()
+        found = compare(np.full((1, 100), 0.5), after)
+        needed = found.planned().questions(found.difference, found.sd**2)  # type: ignore[union-attr]
+        if needed is not None:
+            asked[needed / 100] = found.seeds_needed is not None
+    assert any(2 < times < 20 for times in asked)
+    planned = found.planned()
+    assert planned is not None
+    of_seeds = float(after.mean(axis=1).var(ddof=1))
+    assert planned.seed_variance == pytest.approx(of_seeds)
+    assert all(seeds == (times > 20) for times, seeds in asked.items()), asked

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ragbench.metrics import compare_scores, differ_as_wholes, repeated, shares
+from ragbench.metrics import compare_scores, differ_as_wholes, p_seeds_alike, repeated, shares
 from ragbench.metrics.stats.comparison import Method
 from ragbench.metrics.stats.repeats import spread_again, variance_of_one
 
@@ -57,3 +57,15 @@ def test_repeats_that_differ_as_wholes_are_found_from_three_on() -> None:
     assert not differ_as_wholes(alike)
     assert differ_as_wholes(moved)
     assert not differ_as_wholes(moved[:2])
+
+
+def test_differ_as_wholes_if_chance_does_so_in_less_than_one_of_a_hundred() -> None:
+    rng = np.random.default_rng(0)
+    outcomes = {}
+    for _ in range(2000):
+        scores = rng.random((3, 30)) + rng.normal(0, 0.1, (3, 1))
+        p = p_seeds_alike(scores)
+        for low, high in ((0.001, 0.01), (0.01, 0.05)):
+            if low < p < high:
+                outcomes[low] = differ_as_wholes(scores)
+    assert outcomes == {0.001: True, 0.01: False}
