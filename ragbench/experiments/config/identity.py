@@ -43,6 +43,7 @@ def resolved(fields: Fields) -> dict[str, Any]:
     from ragbench.data import without_defaults
     from ragbench.lms.adapters import adapter_digest
     from ragbench.programs import PROGRAMS
+    from ragbench.programs.core.program import prompts_digest
     from ragbench.programs.external import program_digest
     from ragbench.retrievers import RETRIEVERS, parse_spec
     from ragbench.retrievers.external import retriever_digest
@@ -66,6 +67,8 @@ def resolved(fields: Fields) -> dict[str, Any]:
     identity["lm_for"] = {role: server_of(spec) for role, spec in identity["lm_for"].items()}
     for name in ("set", "retriever_set"):  # embedders, rerankers and retrievers at addresses
         identity[name] = {key: _with_addresses(value) for key, value in identity[name].items()}
+    if ":" not in program:
+        identity["program_prompts"] = prompts_digest(PROGRAMS.get(program), identity["set"])
     server = (identity["lm"], identity["api_base"])
     # That of external code is DSPy's own, or part of the program's digest.
     if identity["adapter"] == "auto" and ":" not in identity["program"]:

@@ -196,6 +196,7 @@ def make_config(
         ConfigError: The folder sets a user-only field.
     """
     fields = merge(base or {}, with_k(given))
+    fields.pop("program_prompts", None)  # derived from the program, in a stored identity
     check_names(fields, "config")
     allow(str(fields.get("program") or ""), str(fields.get("adapter") or ""))
     specs = str(fields.get("retriever") or "").split(",")

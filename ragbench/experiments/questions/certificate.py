@@ -14,6 +14,7 @@ from typing import Any
 
 from ragbench.experiments.questions.chains import Chain
 from ragbench.metrics import normalise_answer, token_f1
+from ragbench.sentences import split_sentences
 from ragbench.words import words
 
 #: Overlap of two answers from which they count as the same.
@@ -97,7 +98,8 @@ def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[s
     quoted = len(draft.sentences) == len(chain.passages)
     for sentence, passage in zip(draft.sentences, chain.passages, strict=False):
         body = " ".join(f"{passage.title} {passage.text}".split())
-        quoted = quoted and bool(sentence.strip()) and " ".join(sentence.split()) in body
+        parts = split_sentences(sentence)
+        quoted = quoted and bool(parts) and all(" ".join(p.split()) in body for p in parts)
     question_words = set(words(draft.question))
     alike = False
     for earlier in map(set, map(words, questions)):

@@ -24,7 +24,13 @@ from dspy import AdapterParseError, LMError
 
 from ragbench.context import current, use
 from ragbench.errors import DataError, LMUnavailableError
-from ragbench.experiments.questions.certificate import Certificate, Draft, certify, text_reason
+from ragbench.experiments.questions.certificate import (
+    Certificate,
+    Draft,
+    certify,
+    is_same,
+    text_reason,
+)
 from ragbench.experiments.questions.chains import Chain, find_chains
 from ragbench.experiments.store import CALLS, CallJournal, locked
 from ragbench.experiments.watch import SILENT, Watch
@@ -35,14 +41,20 @@ from ragbench.outputs import Output
 from ragbench.passages import Passage
 from ragbench.programs.core import predict
 from ragbench.redact import redact
+from ragbench.retrievers import Corpus
+from ragbench.retrievers.factory import make_retriever
 from ragbench.signatures import AnswerIfStated, DirectAnswer
-from ragbench.signatures.writing import WriteQuestion
+from ragbench.signatures.writing import RewordQuestion, WriteQuestion
 
 DRAFTS = "drafts.jsonl"
 #: Chains that are tried for each question that is wanted, at the most.
 MOST_DRAFTS = 5
 #: One draft more is written for each so many that are missing, since some are dropped.
 SPARE = 4
+#: Passages of a chain from which its question is rewritten in natural words.
+LONG = 3
+#: Passages outside the chain from which the question is asked.
+OTHERS = 5
 TYPES = {1: "single_hop", 2: "bridge"}
 
 
@@ -94,7 +106,7 @@ def write_questions(
     work = out.with_name(f"{out.name}.work")
     work.mkdir(parents=True, exist_ok=True)
     with locked(work), use(current(), lm=lm, adapter=make_adapter(request.adapter, lm)):
-        writer = _Writer(request, work / DRAFTS)
+        writer = _Writer(request, work / DRAFTS, passages)
         written = writer.written
         chains = find_chains(passages, request.hops, seed=request.seed)
         remaining = MOST_DRAFTS * request.questions
@@ -125,8 +137,10 @@ class _Writer:
     It asks the model as the writer, and as the reader with passages and without.
     """
 
-    def __init__(self, request: Request, drafts: Path) -> None:
+    def __init__(self, request: Request, drafts: Path, passages: Sequence[Passage]) -> None:
         self.written = Written()
+        self._retriever = make_retriever("bm25", Corpus(passages))
+        self._reword = predict(RewordQuestion)
         self._request = request
         self._drafts = drafts
         self._write = predict(WriteQuestion)
@@ -167,11 +181,33 @@ class _Writer:
             certificate = Certificate(reason="an unreadable reply")
             return {"draft": None, "certificate": asdict(certificate)}
         sentences = tuple(map(str, reply.sentences or ()))
-        draft = Draft(str(reply.question).strip(), str(reply.answer).strip(), sentences)
-        return {
-            "draft": asdict(draft),
-            "certificate": asdict(certify(draft, chain, self._answer)),
-        }
+        question = str(reply.question).strip()
+        if len(chain.passages) >= LONG:
+            question = self._natural(question, chain)
+        draft = Draft(question, str(reply.answer).strip(), sentences)
+        certificate = certify(draft, chain, self._answer)
+        if not certificate.reason:
+            self._check_others(draft, chain, certificate)
+        return {"draft": asdict(draft), "certificate": asdict(certificate)}
+
+    def _natural(self, question: str, chain: Chain) -> str:
+        """Return the question of a long chain in natural words, unchanged if unreadable."""
+        try:
+            reply = self._reword(question=question, links=list(chain.links))
+        except AdapterParseError:
+            return question
+        return str(reply.natural_question or "").strip() or question
+
+    def _check_others(self, draft: Draft, chain: Chain, certificate: Certificate) -> None:
+        """Refuse a question whose answer other passages give too, found by one search."""
+        own = {passage.pid for passage in chain.passages}
+        found = self._retriever.search(draft.question, k=OTHERS + len(own))
+        others = [str(passage) for passage in found if passage.pid not in own][:OTHERS]
+        if not others:
+            return
+        certificate.checks["others"] = self._answer(draft.question, others)
+        if is_same(certificate.checks["others"], draft.answer):
+            certificate.reason = "other passages give the answer too"
 
     def _answer(self, question: str, passages: Sequence[str]) -> str:
         """Returns the reader's answer; blank where its reply cannot be read."""

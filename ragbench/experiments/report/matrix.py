@@ -14,7 +14,9 @@ from ragbench.metrics import Comparison
 
 Entry = TypeVar("Entry")
 #: Settings that tell cells apart without being an axis of the sweep.
-_NOT_AXES = frozenset({"program", "program_source", "set", "compiled", "votes_seed"})
+_NOT_AXES = frozenset(
+    {"program", "program_prompts", "program_source", "set", "compiled", "votes_seed"}
+)
 #: Columns of a table of 80 characters.
 _MOST_COLUMNS = 3
 

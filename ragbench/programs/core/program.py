@@ -7,6 +7,8 @@ to the rest: the answer is never blank, a limit never raises, and only an LM's p
 leave it.
 """
 
+import hashlib
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -296,6 +298,24 @@ class Programs(Registry[type[RAGProgram]]):
 
 
 PROGRAMS = Programs("program", package="ragbench.programs")
+
+
+def prompts_digest(program: type[RAGProgram], knobs: Mapping[str, Any]) -> str:
+    """Return a digest of the instructions and fields by which `program` asks the LM.
+
+    Args:
+        program: A program of this package, whose predictors depend on its knobs only.
+        knobs: Its knobs.
+    """
+    unsearched: Any = None
+    asked = []
+    for name, predictor in program(unsearched, **knobs).named_predictors():
+        signature = predictor.signature
+        asked.append([name, signature.instructions])
+        for field, declared in signature.fields.items():
+            desc = (declared.json_schema_extra or {}).get("desc")
+            asked.append([field, str(declared.annotation), str(desc)])
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
 
 
 def refuses(answer: str) -> bool:
