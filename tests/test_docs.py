@@ -72,7 +72,7 @@ def test_the_site_builds_with_every_link_good(tmp_path: Path) -> None:
         [*command, str(tmp_path / "site")], cwd=ROOT, env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site" / "tutorial" / "index.html").is_file()
+    assert (tmp_path / "site" / "choose" / "index.html").is_file()
 
 
 def test_the_docs_list_every_name() -> None:
