@@ -234,7 +234,7 @@ def test_a_table_shows_the_questions_asked_for(typed: World) -> None:
     (row,) = (line for line in shown.splitlines() if line.startswith("| vanilla"))
     assert row.split("|")[2].strip() == "6"
     assert len(typed.lm.asked) == asked
-    assert "| 12 |" in ragbench("summarize run")
+    assert "| 12 |" in ragbench("show run")
 
 
 @pytest.mark.parametrize(
