@@ -234,6 +234,17 @@ def test_each_task_is_done_as_the_page_says(
     assert "three months" in next(v for k, v in said.items() if k.startswith("ragbench ask"))
 
 
+def test_own_code_page_runs_from_the_first_block_to_the_last(server: FakeServer) -> None:
+    text = (PAGE.parent / "own-code.md").read_text("utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
+    code = code.replace(MODEL, "openai/fake").replace("lm=lm", f"lm=lm, api_base={server.url!r}")
+    names: dict[str, Any] = {"__name__": "docs"}
+    exec(compile(code, "docs/own-code.md", "exec"), names)
+    assert names["mine"].records[0].passages
+    assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
+    assert (Path(names["folder"]) / "program.json").is_file()
+
+
 def typed(line: str, url: str) -> str:
     """What a command prints, with the server in the place of the provider."""
     words = shlex.split(line)[1:]

@@ -60,7 +60,7 @@ def test_the_cells_are_the_product_and_what_is_included(load: Any, tmp_path: Pat
 
 
 def test_the_example_of_the_docs_is_a_sweep(tmp_path: Path) -> None:
-    page = Path(__file__).parents[2] / "docs" / "sweeps.md"
+    page = Path(__file__).parents[2] / "docs" / "compiling.md"
     found = re.search(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "which.yaml").write_text(found[1])
     sweep = load_sweep(tmp_path / "which.yaml")
