@@ -1,6 +1,6 @@
 """Finished runs as rows, one per question, and as files: Parquet, CSV, JSON lines.
 
-The columns are the same in Parquet, CSV and pandas (docs/export.md).
+The columns are the same in Parquet, CSV and pandas (docs/comparing.md).
 """
 
 import csv

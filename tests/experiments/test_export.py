@@ -112,7 +112,7 @@ def test_mistakes_are_one_line(
 def test_the_command_offers_every_format_and_the_docs_every_column() -> None:
     command = cli.get_command(None, "export")
     choices = next(p.type.choices for p in command.params if p.name == "target")
-    assert tuple(choices) == (*TARGETS,)
-    page = (Path(__file__).parents[2] / "docs" / "export.md").read_text("utf-8")
+    assert tuple(choices) == (*TARGETS, "bundle")
+    page = (Path(__file__).parents[2] / "docs" / "comparing.md").read_text("utf-8")
     listed = re.findall(r"^\| `(\w+)` \| (\w+) \| ", page, flags=re.MULTILINE)
     assert listed == [(c.name, c.kind) for c in COLUMNS]
