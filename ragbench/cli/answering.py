@@ -1,4 +1,4 @@
-"""`ragbench eval`, `ask` and `import` make answers; `score` and `errors` judge and explain them."""
+"""The commands `eval`, `ask` and `import`, which answer, and `score` and `errors`, which judge."""
 
 import sys
 from dataclasses import replace
@@ -22,7 +22,7 @@ from ragbench.cli.printing import say, show
 from ragbench.cli.progress import RunProgress
 
 self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
-                           help="Allow a model to judge its own answers.")  # fmt: skip
+                           help="Allow an LM to judge its own answers.")  # fmt: skip
 
 
 @command(
@@ -45,7 +45,7 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
 @shared.data_options
 @shared.answering_options
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
-        help="Also score by this metric, as `ragbench score` does; repeat for more.")  # fmt: skip
+        help="Additional metric, as for `ragbench score`. Repeatable.")  # fmt: skip
 @shared.repeat_option
 @shared.repeats_option
 @by_group_option
@@ -65,18 +65,18 @@ def eval_command(
 ) -> None:
     """Run a program over questions and print the table.
 
-    A record is written as soon as a question ends. Give the same command again to continue an
-    interrupted run: finished questions are not asked again, failed ones are. Exits with 1 where
-    all questions failed, with 3 where a limit stopped the run or no reply could be read.
+    Each record is saved when its question ends. Repeat the command to continue an interrupted run:
+    it retries failed questions and skips finished ones. Exits with 1 if all questions failed, and
+    with 3 if a limit stopped the run or no reply could be read.
 
-    With --repeats, each repeat is a run in a folder `r1`, `r2`, ... of its own, with seeds and
-    cached replies of its own; `ragbench compare` and `show` take the folder above.
+    With --repeats, each repeat is a run in its own folder (`r1`, `r2`, ...) with its own seeds and
+    cached replies. `ragbench compare` and `show` take the parent folder.
     """
     from ragbench.experiments.runs.context import limited, ready
     from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
     from ragbench.metrics import get_metric
 
-    for name in metrics:  # before anything is asked
+    for name in metrics:  # check the names before the first call
         get_metric(name)
     limits = shared.take_limits(options)
     config = shared.to_config(**options, complete=True)
@@ -99,7 +99,7 @@ def eval_command(
         for run in runs:
             if run.all_failed:
                 say(f"all {len(run.records)} questions failed: the scores are of no answer")
-        if final.records or spent.error is None:  # an LM that is down ends the block
+        if final.records or spent.error is None:  # if the LM is down, the block ends with its error
             show(pooled_report([runs] if final.records else []))
             show(runs_report(runs, by_group))
         if metrics:
@@ -139,9 +139,8 @@ def eval_command(
 def ask_command(question: str | None, docs: Path | None, **options: Any) -> None:
     """Answer QUESTION over the corpus and print the steps, plan, passages, citations and calls.
 
-    Without QUESTION, questions are read line by line from standard input until its end. If the
-    facts are missing, the program states that (on_missing=say_so). Exits with 3 if a question has
-    no supported answer.
+    Without QUESTION, reads questions line by line from standard input. If the facts are missing,
+    the program says so (on_missing=say_so). Exits with 3 if a question has no supported answer.
     """
     from ragbench.data import make_example
     from ragbench.experiments.report.trace import answer_lines, trace_report
@@ -151,7 +150,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     from ragbench.programs.core import is_answer
 
     limits = shared.take_limits(options)
-    # A question of the user's own has no passages filed under it.
+    # A typed question has no passages of its own, so search the whole corpus.
     config = shared.to_config(**options).but(setting="pooled")
     if ":" not in config.program:
         knobs = {"on_missing": "say_so", **config.set}
@@ -188,9 +187,9 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     ],
 )
 @click.argument("file", type=PATH)
-@option("--name", default="imported", group="Program", help="What the system is called in tables.")
+@option("--name", default="imported", group="Program", help="Name of the system in tables.")
 @option("--lm", "model", default="unknown", metavar="NAME", group="Program",
-        help="The model that it asked, for tables.")  # fmt: skip
+        help="LM of the system, for tables.")  # fmt: skip
 @shared.data_options
 @option("--prediction-field", "fields", multiple=True, metavar="NAME=FIELD", group="Data",
         callback=pairs, help="Read NAME, such as answer, from this FIELD of FILE, as "
@@ -201,11 +200,12 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
 def import_command(
     file: Path, name: str, model: str, out: Path | None, fields: dict[str, str], **options: Any
 ) -> None:
-    """Make a run of the predictions in FILE, which another system made for a data set's questions.
+    """Import the predictions of another system in FILE as a run.
 
-    FILE is JSON lines, JSON or a table with an id (or question) and an answer, and where they are
-    known passages, tokens, calls, cost_usd and latency_s. --prediction-field maps other names. The
-    official prediction files of HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need none.
+    FILE is JSON lines, JSON or a table. Each row has an id (or question) and an answer, and
+    optionally passages, tokens, calls, cost_usd and latency_s. --prediction-field maps other names.
+    The official prediction files of HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need no
+    mapping.
     """
     from ragbench.experiments.importing import folder_of, import_run
     from ragbench.experiments.report.tables import runs_report
@@ -231,7 +231,7 @@ def import_command(
 @option("--judge-rule", type=click.Choice(["ragbench", "arag", "grounding"]), group="Judge",
         help="Rule for the judge. [default: the protocol's, else ragbench]")  # fmt: skip
 @option("--judge-repeats", group="Judge", type=click.IntRange(min=1), default=1,
-        help="Verdicts on each answer; its score is their mean.")  # fmt: skip
+        help="Verdicts per answer, averaged.")  # fmt: skip
 @self_judge_option
 @option("--embedder", default="local", group="Judge", metavar="SPEC",
         help="Embedder for the answer similarity of the protocol graphrag-bench.")  # fmt: skip
@@ -242,11 +242,11 @@ def import_command(
 @shared.log_option
 @output_options
 def score_command(runs: tuple[Path, ...], **options: Any) -> None:
-    """Score each RUN from its records; the model that answered is not asked again.
+    """Score each RUN from its records, without calling the LM that answered.
 
-    Writes scores.json, and every score to the run's database. The judge's replies are kept there
-    too: the same command continues after an interruption and asks nothing twice. Exits with 1 where
-    no reply of a judge could be used.
+    Writes scores.json, and all scores to the run's database. The judge's replies are saved there
+    too, so repeating the command continues an interrupted scoring. Exits with 1 if no reply of a
+    judge could be used.
     """
     from ragbench.errors import ConfigError
     from ragbench.experiments.report.scores import scores_report
@@ -303,11 +303,11 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 @option("--cause", metavar="NAME", group="Output",
         help="Show examples of this cause only, such as reading or reading/partial.")  # fmt: skip
 @option("--metric", default="em", metavar="NAME", group="Output",
-        help="Metric by which an answer is wrong: less than 1.")  # fmt: skip
+        help="Metric that decides if an answer is wrong (score < 1).")  # fmt: skip
 @option("--judge", "judge_lm", metavar="LM", group="Judge",
         help="LM that decides the causes that rules cannot.")  # fmt: skip
 @option("--modes", is_flag=True, group="Judge",
-        help="Have --judge name A-RAG's modes of failure, from the steps taken.")  # fmt: skip
+        help="Let --judge assign A-RAG's failure modes, from the steps taken.")  # fmt: skip
 @option("--gold", type=PATH, metavar="RUN", group="Output",
         help="Also compare all questions with a run of the program gold.")  # fmt: skip
 @self_judge_option
@@ -315,13 +315,13 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 @shared.log_option
 @output_options
 def errors_command(runs: tuple[Path, ...], **options: Any) -> None:
-    """Print the causes of each RUN's wrong answers, and examples to read.
+    """Print the causes of each RUN's wrong answers, with examples.
 
-    Every wrong answer has one cause, found by rules from its record alone; with --judge, a model
-    decides those that rules cannot, and they are marked; with --modes it names what first went
-    wrong, as A-RAG's analysis does. A judge's verdicts count where the run was
-    scored with one. With --gold, all questions are compared with a run that was given the gold
-    passages, which shows what perfect retrieval would change.
+    Rules assign one cause to each wrong answer, from its record only. With --judge, an LM decides
+    the cases that the rules cannot, and the output marks them. With --modes, the LM names the first
+    mistake, as in the analysis of A-RAG. If the run was scored by a judge, its verdicts determine
+    which answers are wrong. With --gold, all questions are compared with a run that received the
+    gold passages, to show the gain of perfect retrieval.
     """
     from ragbench.errors import ConfigError
     from ragbench.experiments.report.gold import gold_report

@@ -1,4 +1,4 @@
-"""`ragbench choose` races programs; what is over is decided from the records."""
+"""The command `ragbench choose`, which races programs and decides from their records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ragbench.experiments.config import RunConfig, plain_name
 if TYPE_CHECKING:
     from ragbench.experiments.cells.choose import Choice
 
-#: One program of each family, the cheapest that is known to work on questions of several hops.
+#: One program of each family: the cheapest that works on multi-hop questions.
 DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 
 
@@ -36,17 +36,17 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
     ),
 )  # fmt: skip
 @option("--docs", type=PATH, group="Data",
-        help="Folder of documents to search, in place of the questions' own passages.")  # fmt: skip
+        help="Folder of documents to search instead of the questions' own passages.")  # fmt: skip
 @option("--programs", default=DEFAULT_PROGRAMS, metavar="A,B,...", group="Race",
         help="Programs that race, by name, as FILE.py:Class, with a state that plain DSPy saved "
              "as FILE.py:Class@STATE.json, or as a compiled folder; all for all.")  # fmt: skip
 @option("--worth", type=FiniteRange(min=0, max=1, max_open=True), default=0.05, group="Race",
-        help="The least gain in score that pays for a dearer program; 0 for any.")  # fmt: skip
+        help="Smallest gain that justifies a more expensive program. 0: any gain.")  # fmt: skip
 @option("--max-p95", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", group="Race",
-        help="Seconds that 95 % of the questions have to be answered in.")  # fmt: skip
-@option("--metric", default="f1", metavar="NAME", group="Race", help="What is compared.")
+        help="Maximum latency of 95 % of the questions, in seconds.")  # fmt: skip
+@option("--metric", default="f1", metavar="NAME", group="Race", help="Metric to compare.")
 @option("--replay", type=PATH, multiple=True, metavar="RUN", group="Race",
-        help="Race recorded runs instead, and ask nothing; give two or more.")  # fmt: skip
+        help="Race two or more recorded runs, without LM calls. Repeatable.")  # fmt: skip
 @shared.data_options
 @shared.fresh_option
 @shared.dry_run_option
@@ -65,12 +65,12 @@ def choose_command(
     pilot: int | None,
     **options: Any,
 ) -> None:
-    """Race programs over the same questions, and spend only what the decision needs.
+    """Race programs over the same questions and stop when the decision is clear.
 
-    After each block of questions a program is out where another one is shown to score more, where
-    it is dearer and shown to gain less than --worth, or where it is shown to be too slow. The best
-    program is lost at most one time in twenty, however often one looks. Give the same command
-    again to continue. Exits with 3 where a limit ended the race.
+    After each block of questions, a program is dropped if another one scores significantly more, if
+    it costs more and gains significantly less than --worth, or if it is significantly too slow. The
+    probability of dropping the best program is at most 5 %, for any number of looks. Repeat the
+    command to continue. Exits with 3 if a limit ended the race.
     """
     from ragbench.experiments.cells.choose import choose, replay as race_again
     from ragbench.experiments.choose.rule import Rule
@@ -102,7 +102,7 @@ def choose_command(
 
 
 def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[str, RunConfig]:
-    """Returns the config of each program by its name, with the options that all share."""
+    """Return the config of each program by name; `options` apply to all."""
     from ragbench.errors import ConfigError
     from ragbench.programs import PROGRAMS
 
@@ -119,12 +119,12 @@ def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[st
         else:
             chosen_by_name[name] = {"program": name}
             if PROGRAMS.get(name).needs_gold:
-                raise ConfigError(f"{name} is an upper bound, which nobody can build; leave it out")
+                raise ConfigError(f"--programs: {name} is an upper bound (gold passages)")
     compiled = any("compiled" in chosen for chosen in chosen_by_name.values())
     configs: dict[str, RunConfig] = {}
     for name in programs_listed:
         chosen = chosen_by_name[name]
-        # With a compiled program the questions of all have to be held out.
+        # If a program is compiled, all programs need held-out questions.
         config = shared.to_config(**options, **chosen, complete=not compiled)
         cell = folder / "cells" / plain_name(name)
         if any(earlier.out == cell for earlier in configs.values()):
@@ -144,7 +144,7 @@ def _print(choice: Choice) -> None:
 def _print_estimate(
     configs: Mapping[str, RunConfig], pilot: int | None, progress: RunProgress
 ) -> None:
-    """Print what the full table would take, of which a race asks a part."""
+    """Print the cost of running every program on all questions, the race's upper bound."""
     from ragbench.experiments.estimates import estimate_run, in_all, run_pilot
     from ragbench.experiments.runs.context import ready
 
@@ -156,5 +156,5 @@ def _print_estimate(
         if pilot:
             run_pilot(run_context, pilot, progress)
         estimates.append(estimate_run(run_context, afresh=True))
-    title = f"the full table of {len(estimates)} programs, of which a race asks a part"
+    title = f"all questions with {len(estimates)} programs; a race asks only part of them"
     say(*in_all(title, estimates).lines())

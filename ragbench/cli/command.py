@@ -1,4 +1,4 @@
-"""Commands whose help shows options in groups and examples at the end; options of their own."""
+"""Commands whose help has option groups and examples, and custom option types."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ PATH = click.Path(path_type=Path)
 
 
 class GroupedOption(click.Option):
-    """An option with the heading that it stands under in the help."""
+    """An option with the heading of its group in the help."""
 
     def __init__(self, *args: Any, group: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -30,7 +30,7 @@ class GroupedOption(click.Option):
 class Command(click.Command):
     """A command whose help has a section per group of options, and examples.
 
-    With `common`, names of options, `--help` shows those alone, and `--help-all` shows all.
+    If `common` names options, `--help` shows only those, and `--help-all` shows all.
     """
 
     def __init__(
@@ -87,17 +87,29 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 def command(
     name: str, *, examples: Sequence[str] = (), common: Sequence[str] = ()
 ) -> Callable[[Callable[..., Any]], Command]:
-    """As `click.command`, with grouped options and `examples` in its help; see `Command`."""
+    """Return a decorator like `click.command`, for a `Command`.
+
+    Args:
+        name: Name of the command.
+        examples: Command lines at the end of the help.
+        common: Names of the options that `--help` shows. Empty: all.
+    """
     return click.command(name, cls=Command, examples=examples, common=common)
 
 
 def option(*flags: str, group: str = "", **settings: Any) -> Callable[[F], F]:
-    """As `click.option`, under a heading of the help."""
+    """Return a decorator like `click.option`, for a `GroupedOption`.
+
+    Args:
+        flags: Flags and the parameter name, as for click.
+        group: Heading in the help, one of `GROUPS`.
+        settings: Other settings, as for click.
+    """
     return click.option(*flags, cls=GroupedOption, group=group, **settings)
 
 
 def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """One decorator that adds all `options`, in their order."""
+    """Return one decorator that adds all `options`, in their order."""
 
     def decorate(function: F) -> F:
         for add in reversed(options):
@@ -108,7 +120,7 @@ def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 
 def runs_argument(function: F) -> F:
-    """Add the argument RUNS, without the paths that hold no run."""
+    """Add the argument RUNS, without the paths that contain no run."""
     return click.argument("runs", nargs=-1, required=True, type=PATH, callback=_with_runs)(function)
 
 
@@ -119,20 +131,20 @@ def _with_runs(
 
 
 def with_runs(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the paths that hold runs, and name the others; a single path is returned as it is."""
+    """Return the paths that contain runs, and print the others. A single path is returned."""
     from ragbench.experiments.store import runs_under  # slow
 
     folders = tuple(path for path in paths if runs_under(path))
     if len(paths) == 1 or not folders:
-        return paths  # the command says what is wrong
+        return paths  # the command reports the error
     for path in paths:
         if path not in folders:
-            click.echo(f"{path} holds no run, and is skipped", err=True)
+            click.echo(f"Skipping {path}: it contains no run.", err=True)
     return folders
 
 
 def leave_out(*names: str) -> Callable[[Command], Command]:
-    """Take these options off a command; a config file may still set what they set."""
+    """Return a decorator that removes options; a config file may still set their values."""
 
     def decorate(made: Command) -> Command:
         made.params = [param for param in made.params if param.name not in names]
@@ -142,7 +154,7 @@ def leave_out(*names: str) -> Callable[[Command], Command]:
 
 
 class FiniteRange(click.FloatRange):
-    """A number, within bounds if there are some, neither infinite nor NaN."""
+    """A finite number, optionally within bounds."""
 
     name = "number"
 
@@ -159,7 +171,7 @@ class FiniteRange(click.FloatRange):
 
 
 class NumberOrNone(FiniteRange):
-    """A number, an `integer` or not, or the word none."""
+    """A number (an integer if `integer`), or the word none."""
 
     def __init__(self, *, integer: bool = False, **bounds: Any) -> None:
         super().__init__(**bounds)
@@ -177,12 +189,12 @@ class NumberOrNone(FiniteRange):
         return int(number)
 
 
-#: Options whose NAME is no name of ragbench's.
+#: Options whose NAME comes from the user or a server, so it is not normalized.
 _AS_WRITTEN = ("header", "price_for")
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=VALUE` texts as a mapping; the type of what they set makes values of them."""
+    """Parse `NAME=VALUE` texts into a mapping. The values stay texts."""
     parsed: dict[str, str] = {}
     for text in values:
         key, equals, value = text.partition("=")
@@ -204,17 +216,17 @@ def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.meta[f"ragbench.{param.name}"] = value
 
 
-#: How tables are printed; takes effect by itself.
+#: Options for the format of tables. Their callbacks apply them.
 output_options = stack(
     option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
            callback=_set_format, is_eager=True, group="Output",
-           help="Format of tables; with any but table, notes go to stderr."),
+           help="Format of tables. For all formats except table, notes go to stderr."),
     option("--table", default="", metavar="NAME", expose_value=False, callback=_set_format,
-           is_eager=True, group="Output", help="Print this table alone, such as failures."),
+           is_eager=True, group="Output", help="Print only this table, such as failures."),
     option("--names", is_flag=True, expose_value=False, callback=_set_format, is_eager=True,
            group="Output", help="List the full name, LM and folder of each letter."),
     option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
-           help="Show every column, even if the terminal is too narrow for them."),
+           help="Show every column, even if the terminal is too narrow."),
 )  # fmt: skip
 force_option = option(
     "--force", is_flag=True, group="Output",
@@ -226,7 +238,7 @@ by_group_option = option(
 )  # fmt: skip
 metrics_option = option(
     "--metric", "metrics", multiple=True, metavar="NAME", group="Output",
-    help="Metric to compare; repeat for more. [default: em, f1]",
+    help="Metric to compare. Repeatable. [default: em, f1]",
 )  # fmt: skip
 margin_option = option("--margin", type=FiniteRange(min=0), group="Output",
                        help="Difference too small to matter, in the metric's unit.")  # fmt: skip

@@ -47,9 +47,9 @@ from ragbench.experiments.config import CompileConfig, TuneConfig
 def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
-    Only training and validation questions are used. The estimated cost is printed first. Give the
-    same command again to continue a compile that was interrupted. Use the result with
-    `ragbench eval --compiled FOLDER`.
+    Uses only training and validation questions, and prints the estimated cost first. Repeat the
+    command to continue an interrupted compile. Use the result with `ragbench eval --compiled
+    FOLDER`.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.estimates import estimate_compile, run_pilot
@@ -73,11 +73,11 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
 
 
 @leave_out(
-    # These have no sense in a verdict: it compiles, and asks the held-out questions.
+    # A verdict compiles the program itself and asks the held-out questions.
     "compiled", "split",
-    # These are for a world, a split or a corpus made anew, and a config file may set them.
+    # These change the data set, its splits or its corpus. A config file may set them.
     "size", "split_seed", "fractions", "passage_tokens", "hub_config", "alias_file",
-    # Its runs keep their prompts and their events, and no question is cut short.
+    # A verdict always saves prompts and events, and has no question timeout.
     "prompts", "question_timeout", "log_level",
 )  # fmt: skip
 @command(
@@ -98,9 +98,9 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
 @shared.compile_options
 @shared.optimizer_metric_option
 @option("--seeds", type=click.IntRange(1, 100), default=1, group="Compiling",
-        help="Compile this many times, with seeds from --optimizer-seed upwards.")  # fmt: skip
+        help="Number of compiles, with consecutive seeds from --optimizer-seed.")  # fmt: skip
 @option("--equal-cost/--no-equal-cost", default=True, group="Compiling",
-        help="Add an arm: not compiled, votes for as many tokens as compiled.")  # fmt: skip
+        help="Add an uncompiled arm that votes with the compiled token budget.")  # fmt: skip
 @metrics_option
 @margin_option
 @shared.repeats_option
@@ -126,10 +126,10 @@ def verdict_command(
 ) -> None:
     """Test whether compiling a program helps, beyond the form of its answers.
 
-    Compiles on training and validation questions, asks held-out questions in every arm (not
-    compiled, compiled, and each with --form), and compares the arms. Give the same command again to
-    continue after an interruption. With --repeats every arm asks its questions that often, and
-    counts by the mean of each question.
+    Compiles on training and validation questions, asks the held-out questions in every arm
+    (uncompiled, compiled, and each with --form), and compares the arms. Repeat the command to
+    continue an interrupted verdict. With --repeats, every arm asks each question that many times
+    and uses the mean per question.
     """
     from ragbench.experiments.cells.verdict import estimate_verdict, reread, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
@@ -181,11 +181,11 @@ def sweep_command(
     only: dict[str, str], pilot: int | None, processes: int | None, engine: str | None,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Run every cell of a sweep FILE, one after another, and compare them.
+    """Run every cell of a sweep FILE in sequence and compare them.
 
-    All cells are checked before the first call. A cell that fails does not affect the others; give
-    the same command again to retry it and to continue after an interruption. Exits with 1 where a
-    cell failed, and with 3 where a limit stopped the sweep.
+    All cells are checked before the first call. A failed cell does not affect the others. Repeat
+    the command to retry failed cells and to continue an interrupted sweep. Exits with 1 if a cell
+    failed, and with 3 if a limit stopped the sweep.
     """
     from ragbench.experiments.cells.sweep import run_sweep
     from ragbench.experiments.cells.sweep_file import load_sweep
@@ -232,11 +232,11 @@ def sweep_command(
 @shared.answering_options
 @output_options
 def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) -> None:
-    """Search a program's knobs with Optuna and keep the Pareto front.
+    """Search a program's parameters with Optuna and save the Pareto front.
 
-    Uses validation questions (50 unless --limit says otherwise), or training questions with --split
-    train. Give the same command again to continue, or with more --trials to search further. Use a
-    result with `ragbench eval --compiled FOLDER`, on the test split.
+    Uses 50 validation questions (--limit changes that), or training questions with --split train.
+    Repeat the command to continue, or add --trials to search further. Use a result with `ragbench
+    eval --compiled FOLDER`, on the test split.
     """
     from ragbench.experiments.cells.tune import estimate_tune, tune, tune_folder
     from ragbench.experiments.report.sweep import tuned_report
@@ -256,7 +256,7 @@ def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) 
     with limited(limits, folder):
         with RunProgress() as progress:
             tuned = tune(config, settings, on_message=say, watch=progress)
-        show(tuned_report(tuned))  # here: where an LM is down, the block ends with its error
+        show(tuned_report(tuned))  # inside the block: if the LM is down, it ends with its error
     if tuned.stopped:
         say(tuned.stopped, err=True)
         raise click.exceptions.Exit(3)

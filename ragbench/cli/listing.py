@@ -1,4 +1,4 @@
-"""`list` and `fetch`: what there is, and local models and data sets to download."""
+"""The commands `list` and `fetch`: names, stored results, and downloads."""
 
 import inspect
 import json
@@ -17,16 +17,16 @@ from ragbench.cli.printing import for_machines, print_table, say, show
 from ragbench.experiments.report.table import Column, Table
 from ragbench.paths import cache_root
 
-#: Kind -> module and name of the registry of its things.
+#: Kind -> module and name of its registry.
 _REGISTRIES = {
     "program": ("ragbench.programs", "PROGRAMS"),
     "retriever": ("ragbench.retrievers", "RETRIEVERS"),
     "optimizer": ("ragbench.optimizers", "OPTIMIZERS"),
     "dataset": ("ragbench.data", "DATASETS"),
 }
-#: Kinds of things that ragbench knows by name.
+#: Kinds that ragbench provides by name.
 NAMED = ("programs", "retrievers", "optimizers", "metrics", "protocols", "datasets", "configs")
-#: Kinds of things on this machine.
+#: Kinds that are stored on this machine.
 STORED = ("models", "runs", "compiled", "indexes")
 KINDS = (*NAMED, *STORED)
 
@@ -44,8 +44,8 @@ KINDS = (*NAMED, *STORED)
 @click.argument("folder", type=PATH, required=False)
 @option("--check", is_flag=True, group="Indexes", help="Read every file of each index.")
 @option("--delete", "deleted", multiple=True, metavar="NAME", group="Indexes",
-        help="Delete the index of this name, or prefix of a name; all for all. Collections on "
-        "servers stay.")  # fmt: skip
+        help="Delete the index with this name or prefix, or all. Does not delete collections on "
+        "servers.")  # fmt: skip
 @output_options
 def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str, ...]) -> None:
     """List everything of one KIND, one line each.
@@ -55,7 +55,7 @@ def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str
     `compiled`, or `shipped` for those that come with ragbench).
     """
     if folder is not None and kind not in ("runs", "compiled"):
-        raise click.UsageError(f"list {kind} takes no folder; leave out {folder}")
+        raise click.UsageError(f"list {kind} does not accept a folder; remove {folder}")
     if (check or deleted) and kind != "indexes":
         raise click.UsageError(f"--check and --delete are for indexes, not for {kind}")
     if kind == "runs":
@@ -79,7 +79,7 @@ def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str
 
 
 def _list_names(kind: str) -> None:
-    """Print name and description of everything of one kind."""
+    """Print the name and description of each item of one kind."""
     rows = stored_list(kind[:-1])
     if for_machines():
         columns = (Column("name"), Column("about"))
@@ -135,7 +135,7 @@ def _list_indexes(check: bool) -> None:
 
 
 def _delete_indexes(keys: tuple[str, ...]) -> None:
-    """Delete the indexes of these names or prefixes, after all of them were found."""
+    """Delete the indexes with these names or prefixes, after checking that all exist."""
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
@@ -158,7 +158,8 @@ def fetch_command(names: tuple[str, ...], hub_config: str | None) -> None:
     """Download the models and data sets NAMES, by default the local LM.
 
     `ragbench list models` lists the models. A data set comes from the Hugging Face hub, for
-    `--dataset NAME --hub`. The checksums of what was downloaded are checked at every reading.
+    `--dataset NAME --hub`. ragbench verifies the checksums of downloaded files each time it reads
+    them.
     """
     from ragbench.lms.local import CATALOGUE, DEFAULT_LM
 
@@ -166,7 +167,7 @@ def fetch_command(names: tuple[str, ...], hub_config: str | None) -> None:
     datasets: list[str] = []
     for name in names or (DEFAULT_LM,):
         (models if name in CATALOGUE else datasets).append(name)
-    datasets = _datasets(datasets)  # a misspelt name is found before anything is downloaded
+    datasets = _datasets(datasets)  # check all names before the first download
     for name in models:
         _fetch_model(name)
     for name in datasets:
@@ -206,27 +207,31 @@ def _fetch_dataset(name: str, hub_config: str | None) -> None:
 
 
 def registry(kind: str) -> Any:
-    """Return the registry of things of `kind`, such as `program`."""
+    """Return the registry of `kind`, such as `program`."""
     module, name = _REGISTRIES[kind]
     return getattr(import_module(module), name)
 
 
 def about(thing: Any) -> str:
-    """The description of a thing, or the first line of its docstring."""
+    """Return the description of `thing`, or the first line of its docstring."""
     described: str = getattr(thing, "description", "") or inspect.getdoc(thing) or ""
     return described.partition("\n")[0]
 
 
 def stored_list(kind: str) -> list[tuple[str, str]]:
-    """Return name and description of everything of `kind`; see `remembered`."""
+    """Return the name and description of each item of `kind`, cached by `remembered`."""
     rows = remembered(kind, lambda: list(map(list, _listed(kind))))
     return [(name, text) for name, text in rows]
 
 
 def remembered(name: str, make: Callable[[], list[Any]]) -> list[Any]:
-    """Return what `make` gives, from the cache if no code has changed since.
+    """Return the result of `make`, from the cache if no code has changed since.
 
-    A list or a page of programs imports all of them, and DSPy.
+    Without the cache, listing programs imports all of them, and DSPy.
+
+    Args:
+        name: Key of the result in the cache.
+        make: Computes the result, as JSON values.
     """
     stamp = _code_stamp()
     path = cache_root() / "lists.json"
@@ -237,7 +242,7 @@ def remembered(name: str, make: Callable[[], list[Any]]) -> list[Any]:
         lists = {"stamp": stamp}
     if not isinstance(lists.get(name), list):
         lists[name] = make()
-        with suppress(OSError):  # it is made again next time
+        with suppress(OSError):  # the next call computes it again
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(lists), "utf-8")
     rows: list[Any] = lists[name]
@@ -245,7 +250,7 @@ def remembered(name: str, make: Callable[[], list[Any]]) -> list[Any]:
 
 
 def _code_stamp() -> str:
-    """Returns what changes when a file of ragbench, or a package that adds to it, does."""
+    """Return a stamp that changes if the code of ragbench or of a plug-in package changes."""
     folder = Path(ragbench.__file__).parent
     newest = 0
     files = 0
@@ -260,7 +265,7 @@ def _code_stamp() -> str:
 
 
 def _listed(kind: str) -> Iterator[tuple[str, str]]:
-    """Name and description of everything of `kind`."""
+    """Yield the name and description of each item of `kind`."""
     if kind == "metric":
         from ragbench.metrics import get_metric, metric_names
 
@@ -279,7 +284,7 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
             extra = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
             extra += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
         if kind == "dataset":
-            thing = thing.load  # whose loader says what it is
+            thing = thing.load  # the loader has the docstring
         yield name, about(thing) + extra
 
 

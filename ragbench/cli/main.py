@@ -1,4 +1,4 @@
-"""The `ragbench` command. Commands are imported when used, so that `--help` is quick."""
+"""The `ragbench` command. It imports a command when it is used, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from ragbench.redact import redact
 if TYPE_CHECKING:
     from types import FrameType
 
-#: Seconds that threads have to end after Ctrl-C.
+#: Seconds to wait for threads after Ctrl-C.
 _ENDING_S = 1.0
-#: Characters of an error; what it quotes may be of any length.
+#: Maximum characters of an error, which may quote a text of any length.
 _LONGEST = 2_000
 
 #: Command -> the module that has it as `COMMAND_command`, and its line in the help.
 COMMANDS = {
     "eval": ("answering", "Run a program over questions and print the table."),
     "compile": ("compiling", "Compile a program's prompts with an optimizer."),
-    "compare": ("results", "Compare runs with the first, question by question."),
+    "compare": ("results", "Compare runs with the first run, question by question."),
     "verdict": ("compiling", "Test whether compiling helps, against control arms."),
-    "choose": ("choosing", "Race programs, and spend only what the decision needs."),
-    "recommend": ("results", "Recommend a program, for all questions or by kind."),
-    "sweep": ("compiling", "Run a matrix of cells from a file, and compare them."),
-    "tune": ("compiling", "Search a program's knobs for the best trade-offs."),
+    "choose": ("choosing", "Race programs and stop when the decision is clear."),
+    "recommend": ("results", "Recommend a program, overall or per question group."),
+    "sweep": ("compiling", "Run a matrix of cells from a file and compare them."),
+    "tune": ("compiling", "Search a program's parameters for the best trade-offs."),
     "ask": ("answering", "Answer a question and show every step."),
     "retrieve": ("searching", "Search, measure retrievers, or build an index."),
-    "questions": ("writing", "Write questions of several hops from your own documents."),
-    "score": ("answering", "Add scores to finished runs; judge their answers."),
+    "questions": ("writing", "Write multi-hop questions from your documents."),
+    "score": ("answering", "Add metrics or judge verdicts to finished runs."),
     "errors": ("answering", "Explain wrong answers, with examples."),
-    "import": ("answering", "Make a run of another system's predictions."),
-    "export": ("results", "Write runs for pandas and other tools, or as a bundle."),
-    "verify": ("verifying", "Check a bundle, or the folders of runs, for changes."),
-    "report": ("results", "Write or serve the page of runs, with charts and traces."),
+    "import": ("answering", "Import another system's predictions as a run."),
+    "export": ("results", "Export runs for pandas and other tools, or as a bundle."),
+    "verify": ("verifying", "Check a bundle or folders of runs for damage."),
+    "report": ("results", "Write or serve a page of runs, with charts and traces."),
     "list": ("listing", "List programs, retrievers, runs, indexes, models and more."),
-    "show": ("showing", "Show the table of runs, a question, or a program."),
+    "show": ("showing", "Show a table of runs, a question, or a program."),
     "fetch": ("listing", "Download models and data sets."),
 }
 #: Removed command -> its replacement.
@@ -64,7 +64,7 @@ REMOVED = {
     "summarize": "ragbench show RUN...",
     "view": "ragbench report FOLDER --serve",
 }
-#: Commands that import as little as they can; nothing that they do is logged.
+#: Commands that import as little as possible and log nothing.
 _WITHOUT_LOGS = frozenset({"list", "show"})
 
 
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does; external code that is named in `args` may be imported."""
+        """Parse as click does, and allow importing the external code that `args` name."""
         if any(":" in word for word in args):
             from ragbench.user_code import allow_typed
 
@@ -109,7 +109,7 @@ class LazyGroup(click.Group):
 
 
 class _Pipe(io.FileIO):
-    """A stream of the process; what nobody reads any more (`| head`) is lost, and nothing else."""
+    """A stream of the process that discards output if its reader has closed (`| head`)."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -131,11 +131,11 @@ class _Pipe(io.FileIO):
 )
 @click.version_option(__version__, prog_name="ragbench")
 def cli() -> None:
-    """Which way of doing multi-hop RAG is worth it, and does compiling its prompts help?"""
+    """Evaluate and compile programs for multi-hop RAG."""
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line and exit code 2, a limit reached 3."""
+    """Run the command line. A user error prints one line and exits with 2, a limit with 3."""
     # Without this, the first priced call asks the network for a price list.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
     _print_whatever_happens()
@@ -149,15 +149,15 @@ def main() -> None:
         _leave(130)
     except Exception as error:
         code = _said(error)
-    except BaseException as error:  # `sys.exit` of a plug-in, say: not as if all were done
+    except BaseException as error:  # such as `sys.exit` in a plug-in: not a success
         cause = one_line(f"{type(error).__name__}({error})")
-        click.echo(f"error: {cause} ended the command; finished work is kept", err=True)
+        click.echo(f"error: {cause} ended the command; finished work is saved", err=True)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 
 def _print_whatever_happens() -> None:
-    """Let output show an escape for what it has no character for, and outlive its reader."""
+    """Escape characters that the output cannot encode, and tolerate closed pipes."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
@@ -174,7 +174,7 @@ def _print_whatever_happens() -> None:
 
 
 def _said(error: Exception) -> int:
-    """Say in a line what ended the command; the exit code. What nobody foresaw has a traceback."""
+    """Print an error and return the exit code: one line, or a traceback if it is unexpected."""
     from ragbench.cli.printing import say
     from ragbench.errors import RagbenchError, StoppedError, missing_extra
     from ragbench.experiments.report.table import printable
@@ -199,14 +199,14 @@ def _said(error: Exception) -> int:
 
         for row in "".join(traceback.format_exception(error)).splitlines():
             click.echo(printable(redact(row)), err=True)
-        click.echo("this is a bug in ragbench; finished work is kept", err=True)
+        click.echo("this is a bug in ragbench; finished work is saved", err=True)
         return 1
     say("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)
     return code
 
 
 def _lacks_files(error: BaseException | None) -> bool:
-    """Return True if the process, or the machine, ran out of file descriptors."""
+    """Return True if the process or the machine ran out of file descriptors."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             return True
@@ -215,7 +215,7 @@ def _lacks_files(error: BaseException | None) -> bool:
 
 
 def _stop_on_interrupt() -> None:
-    """Let Ctrl-C end all calls, and a second one the process; where it is ignored it stays so."""
+    """Make Ctrl-C stop all calls, and a second one the process, unless it is ignored."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         if stopping.stopped():
@@ -228,7 +228,7 @@ def _stop_on_interrupt() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, without waiting for threads that do not end by themselves."""
+    """End the process, without waiting longer than `_ENDING_S` for threads."""
     end = time.monotonic() + _ENDING_S
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
@@ -240,7 +240,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, without control characters and keys, its middle left out if long."""
+    """Return `text` as one line without control characters and keys, shortened if long."""
     from ragbench.experiments.report.table import printable
 
     line = printable(" ".join(redact(text).split()))

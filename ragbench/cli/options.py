@@ -1,7 +1,7 @@
-"""Options that several commands share, and how they become configs.
+"""Options that several commands share, and their conversion to configs.
 
-Most are made of the fields of a config model: name, type, choices, help and default of an option
-come from its field, so that nothing is said twice.
+Most options are made from the fields of a config model: the field provides the name, type,
+choices, help and default.
 """
 
 from __future__ import annotations
@@ -34,14 +34,21 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Knobs)
 
 
-#: Heading of the fields that say so themselves.
+#: Headings of the groups that fields name.
 _TITLES = {"limits": "Limits", "run": "Run"}
 
 
 def field_options(
     model: type[Knobs], group: str, *, only: Iterable[str] = (), without: Iterable[str] = ()
 ) -> list[Callable[[Any], Any]]:
-    """An option for each field of `model`, or for those in `only`, in declared order."""
+    """Return an option for each field of `model`, in declared order.
+
+    Args:
+        model: Config model.
+        group: Default heading in the help.
+        only: Names of the fields to include. Empty: all.
+        without: Names of fields to omit.
+    """
     fields = []
     for n in only or model.model_fields:
         if n not in {*without}:
@@ -50,7 +57,16 @@ def field_options(
 
 
 def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Callable[[Any], Any]:
-    """The option that sets `field`; not given, it is None, so that a config file's value holds."""
+    """Return the option that sets `field`.
+
+    Its default is None, so that the value of a config file applies.
+
+    Args:
+        name: Name of the field and of the parameter.
+        field: The field, with its description and default.
+        group: Default heading in the help.
+        aliases: Further names of the option.
+    """
     described = option_of(field)
     flags = []
     for alias in (name, *described.aliases, *aliases):
@@ -73,7 +89,7 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
         settings["type"] = click.Choice(list(map(str, get_args(kind))))
     elif get_origin(kind) is tuple:
         settings["type"] = str
-    elif get_origin(kind) in (UnionType, Union):  # a number, or the word none
+    elif get_origin(kind) in (UnionType, Union):  # a number or the word none
         settings["type"] = NumberOrNone(integer=int in get_args(get_args(kind)[0]))
     else:
         settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)
@@ -92,7 +108,7 @@ def _set_level(ctx: click.Context, param: click.Parameter, value: str) -> None:
     set_level(value)
 
 
-#: Sets the level by itself: no command needs to pass it on.
+#: Its callback sets the level, so commands do not pass it on.
 log_option = option(
     "--log-level", type=click.Choice(LEVELS), default="info", expose_value=False, group="Output",
     callback=_set_level, help="Lowest level of the events written to log.jsonl.",
@@ -107,7 +123,7 @@ program_options = stack(
 )  # fmt: skip
 control_options = stack(*field_options(RunConfig, "Program", only=["form", "votes"]))
 data_options = stack(*field_options(QuestionSettings, "Data"))
-#: For commands that choose no questions.
+#: For commands that do not select questions.
 corpus_options = stack(*field_options(DataSettings, "Data"))
 retriever_options = stack(*field_options(RetrieverSettings, "Retrieval"))
 lm_options = stack(*field_options(LMSettings, "Model"))
@@ -119,31 +135,31 @@ _RUN_FIELDS = [
 seed_option = stack(*field_options(RunConfig, "Run", only=["seed"]))
 repeat_option = stack(*field_options(RunConfig, "Run", only=["repeat"]))
 repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
-                        help="Times that every question is asked, from --repeat on.")  # fmt: skip
+                        help="Number of repeats of every question, from --repeat.")  # fmt: skip
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
 fresh_option = option(
     "--fresh", is_flag=True, group="Run",
-    help="Rename an earlier result of the same settings and ask again.",
+    help="Rename an earlier result with the same settings and start again.",
 )  # fmt: skip
 dry_run_option = option(
-    "--dry-run", is_flag=True, group="Limits", help="Print the bounds of the cost, and stop."
+    "--dry-run", is_flag=True, group="Limits", help="Print bounds of the cost and exit."
 )
 pilot_option = option(
     "--pilot", type=click.IntRange(min=3), metavar="N", group="Limits",
-    help="Run the first N questions, print the cost and the time of the rest, and stop.",
+    help="Run the first N questions, print the projected cost and time, and exit.",
 )  # fmt: skip
 limit_options = stack(
     option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
-           help="Stop before spending more than this."),
+           help="Maximum cost in US dollars; stop before exceeding it."),
     option("--max-total-tokens", type=click.IntRange(min=1), group="Limits", metavar="N",
-           help="Stop before using more tokens than this, prompts and replies together."),
+           help="Maximum tokens, prompts and replies together."),
     option("--max-calls", type=click.IntRange(min=1), group="Limits", metavar="N",
-           help="Stop after this many LM calls, retries included."),
+           help="Maximum LM calls, retries included."),
     option("--max-minutes", type=FiniteRange(min=0, min_open=True), group="Limits",
-           metavar="MINUTES", help="Start no more calls after this many minutes."),
+           metavar="MINUTES", help="Minutes after which no call starts."),
 )  # fmt: skip
 
-#: For commands that answer questions: what searches and answers, how, and within which limits.
+#: Retriever, LM, run and limit options, for commands that answer questions.
 answering_options = stack(
     retriever_options,
     lm_options,
@@ -154,16 +170,23 @@ answering_options = stack(
 compile_options = stack(
     *field_options(CompileConfig, "Compiling", without=["out", "optimizer_metric"])
 )
-#: The optimizer's metric: in a verdict, `--metric` is what is compared.
+#: The optimizer's metric. In a verdict, `--metric` is the compared metric.
 _METRIC = CompileConfig.model_fields["optimizer_metric"]
 compile_metric_option = field_option("optimizer_metric", _METRIC, "Compiling", "metric")
 optimizer_metric_option = field_option("optimizer_metric", _METRIC, "Compiling")
 
 
 def take_settings(model: type[K], owner: str, options: dict[str, Any], **overrides: Any) -> K:
-    """The `model` of the options, which are taken out of `options`; `overrides` win.
+    """Remove the fields of `model` from `options` and return them as a `model`.
 
-    KnobError for a value that is not allowed.
+    Args:
+        model: Class of the settings.
+        owner: Name for error messages.
+        options: All options of the command. Changed in place.
+        overrides: Values that replace those of the options.
+
+    Raises:
+        KnobError: A value is not allowed.
     """
     from ragbench.knobs import resolve
 
@@ -172,7 +195,7 @@ def take_settings(model: type[K], owner: str, options: dict[str, Any], **overrid
 
 
 def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
-    """The options in `fields` that were given, taken from `options`; a limit of 0 becomes None."""
+    """Remove `fields` from `options` and return those that are set; a limit of 0 becomes None."""
     values = {name: options.pop(name, None) for name in fields}
     entered = {}
     for name, value in values.items():
@@ -185,7 +208,12 @@ def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
 
 
 def set_aside(folder: Path, *, fresh: bool) -> None:
-    """Rename an earlier result in `folder` if `fresh`, so that the command begins again."""
+    """Rename an earlier result in `folder`, so that the command starts again.
+
+    Args:
+        folder: Folder of the result.
+        fresh: False: do nothing.
+    """
     from ragbench.experiments.runs.reuse import set_aside as rename
 
     if fresh:
@@ -193,7 +221,7 @@ def set_aside(folder: Path, *, fresh: bool) -> None:
 
 
 def take_limits(options: dict[str, Any]) -> Limits:
-    """The limits of the options, which are taken out of `options`."""
+    """Remove the limits from `options` and return them."""
     from ragbench.lms.calls import Limits
 
     return Limits(
@@ -207,9 +235,12 @@ def take_limits(options: dict[str, Any]) -> Limits:
 def to_config(
     config_file: str | None = None, *, complete: bool = False, **options: Any
 ) -> RunConfig:
-    """The config of the options given, over the config file if any.
+    """Return the config of the options, over the config file if any.
 
-    With `complete`, all of a file is asked where no split is given and nothing compiled.
+    Args:
+        config_file: Path of a config, or the name of a shipped one.
+        complete: True: if no split is given and nothing is compiled, ask all questions of a file.
+        options: Options of the command, by field name.
     """
     from ragbench.experiments.config import (
         ask_whole,
@@ -245,21 +276,21 @@ def to_config(
     return config
 
 
-#: What `make_asking` reads, and the limits.
+#: Options that `make_asking` reads, and the limits.
 asking_options = stack(
     option("--batch", is_flag=True, group="Judge",
            help="Use the provider's batch API: half the price, replies within a day."),
     option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
            help="Address of an OpenAI-compatible server, for the judging LMs."),
     option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
-           help="Price per million tokens, where it is not known."),
+           help="Price per million tokens, if unknown."),
     option("--reply-tokens", "--max-tokens", "reply_tokens",
            type=NumberOrNone(integer=True, min=16), default=1024, group="Judge",
            help="Maximum tokens of one reply; none to send no limit."),
     option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
            group="Judge", help="Calls made in parallel."),
     option("--cache/--no-cache", default=True, group="Judge",
-           help="Reuse the replies to identical calls."),
+           help="Reuse replies to identical calls."),
     limit_options,
 )  # fmt: skip
 
@@ -269,7 +300,13 @@ def make_asking(
     spec: str | None,
     on_reply: Callable[[int, int, str], None] | None = None,
 ) -> Asking | None:
-    """The LM of `spec` with the options' settings; None without one."""
+    """Return the LM of `spec` with the settings of `options`, or None without a spec.
+
+    Args:
+        options: Options of the command, among them `asking_options`.
+        spec: LM spec, such as openai/gpt-4o-mini.
+        on_reply: Progress callback: the number done, the total, and further text.
+    """
     if spec is None:
         return None
     from ragbench.experiments.score.asking import Asking

@@ -1,7 +1,7 @@
-"""What a command prints: tables in the format that it was given, and prose beside them.
+"""Output of commands: tables in the selected format, and prose around them.
 
-`set_format` is called once, before anything is printed. In a format for machines, standard output
-holds tables alone; prose goes to stderr.
+Each command calls `set_format` once before it prints. In a format for machines, standard output
+contains only tables, and prose goes to stderr.
 """
 
 import json
@@ -20,7 +20,7 @@ from ragbench.experiments.report.table import Table, on_terminal, printable, wra
 class _Output:
     """The output format of the command; `pending` tables are written when it ends.
 
-    `table` is the name of the only one that is wanted; `others` are those that were left out.
+    `table` is the name of the only table to print, and `others` are the omitted ones.
     """
 
     format: str = "table"
@@ -36,11 +36,13 @@ _output = _Output()
 
 
 def set_format(format: str, *, wide: bool = False, names: bool = False, table: str = "") -> None:
-    """Print tables from now on in `format`, one of `FORMATS`; `wide` shows every column.
+    """Set the format of all further output.
 
-    With `names`, tables with letters for programs are followed by their full names.
-
-    CSV and LaTeX have one table: the first, or the one called `table`.
+    Args:
+        format: One of `FORMATS`. CSV and LaTeX print one table: the first, or `table`.
+        wide: Show every column.
+        names: Print the full name of each lettered program after the tables.
+        table: Name of the only table to print. Empty: all.
     """
     _output.format = format
     _output.wide = wide
@@ -52,12 +54,12 @@ def set_format(format: str, *, wide: bool = False, names: bool = False, table: s
 
 
 def for_machines() -> bool:
-    """Whether standard output is to hold tables alone."""
+    """Return True if standard output contains only tables."""
     return _output.format != "table"
 
 
 def show(report: Report) -> None:
-    """Print the lines and the tables of `report`, in their order."""
+    """Print the lines and tables of `report`, in their order."""
     hidden = {"brief"} if not _is_brief() else {"full"}
     if not _output.names:
         hidden.add("names")
@@ -71,13 +73,18 @@ def show(report: Report) -> None:
 
 
 def _is_brief() -> bool:
-    """Whether tables are for a terminal that may be 80 columns wide."""
+    """Return True if tables go to a terminal, which may be 80 columns wide."""
     all_asked = _output.wide or _output.table
     return _output.format == "table" and sys.stdout.isatty() and not all_asked
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print prose, broken between words on a terminal; to stderr where stdout is for machines."""
+    """Print prose, wrapped on a terminal.
+
+    Args:
+        lines: Lines to print.
+        err: True: print to stderr, as in every format for machines.
+    """
     out = sys.stdout
     if err or for_machines():
         out = sys.stderr
@@ -89,7 +96,7 @@ def say(*lines: str, err: bool = False) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print `table`; as JSON it is kept until `flush`, so that the output is one document."""
+    """Print `table`. JSON tables are collected until `flush`, to form one document."""
     if table.for_machines and not for_machines():
         return
     alone = _output.format in ("csv", "latex") and not _output.table
@@ -120,10 +127,10 @@ def print_table(table: Table) -> None:
 
 
 def flush() -> None:
-    """Write the tables that are kept; called when a command ends.
+    """Write the collected tables at the end of a command.
 
     Raises:
-        UnknownNameError: the one table that is wanted is none of the command's.
+        UnknownNameError: The command has no table with the requested name.
     """
     left_out = list(dict.fromkeys(_output.others))
     if left_out and _output.table and not _output.printed:

@@ -1,4 +1,4 @@
-"""What a long command shows on stderr while it works: a bar, or a line every 30 s in a file."""
+"""Progress of a long command on stderr: a bar, or a line every 30 s if not a terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ragbench.experiments.report.table import printable
 from ragbench.experiments.watch import Watch
 from ragbench.record import Record, Totals
 
-#: Seconds between two lines, where stderr is no terminal.
+#: Seconds between two lines if stderr is not a terminal.
 EVERY_S = 30.0
 
 
 class RunProgress(Watch):
-    """Shows how much is done of what is under way: count, time left, rate, dollars and scores.
+    """Progress of the current work: count, time left, rate, dollars and scores.
 
-    `making` is what is made where nothing else says so.
+    `making` is the default name of the work.
     """
 
     def __init__(self, making: str = "preparing", console: Console | None = None) -> None:
@@ -34,7 +34,7 @@ class RunProgress(Watch):
             TextColumn("{task.fields[words]}"),
             console=self._console,
             disable=not self._console.is_terminal or self._console.is_dumb_terminal,
-            redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe still does
+            redirect_stdout=sys.stdout.isatty(),  # not if redirected to a file or a pipe
         )
         self._bar = self._bars.add_task("", words="", visible=False)
         self._restart("", 0)
@@ -61,7 +61,13 @@ class RunProgress(Watch):
         self._console.print(Text(printable(line)), style="dim", soft_wrap=True)
 
     def prepare(self, done: int, total: int, what: str = "") -> None:
-        """Show how far the index, and what else all questions share, has come."""
+        """Show the progress of the index and other shared work.
+
+        Args:
+            done: Number of steps done.
+            total: Number of all steps.
+            what: Name of the work. Empty: that of the constructor.
+        """
         from ragbench.ledger import current_ledger  # needs DSPy, which is slow to import
 
         ledger = current_ledger()
@@ -72,14 +78,26 @@ class RunProgress(Watch):
         self._show(what or self._making, done, total, usd, estimate, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
-        """Begin the count of questions; the title, if any, stays above it."""
+        """Start the count of questions.
+
+        Args:
+            title: Line to print above the count. Empty: none.
+            todo: Number of questions to ask.
+            done: Number of questions that earlier commands finished.
+        """
         if title:
             again = f" ({done} finished before)" if done else ""
             self.say(f"{title}: {todo} questions to ask{again}")
         self._restart("answering", todo)
 
     def update(self, record: Record, done: int, todo: int) -> None:
-        """Count one record in."""
+        """Add one record to the count, scores and cost.
+
+        Args:
+            record: The record.
+            done: Number of questions done, this one included.
+            todo: Number of all questions of the command.
+        """
         self._billed += record.ledger.billed
         self._failed += record.failure is not None
         for name in self._scores:
@@ -91,7 +109,14 @@ class RunProgress(Watch):
         self._show("answering", done, todo, self._billed.cost_usd, details)
 
     def count(self, what: str, done: int, total: int, more: str = "") -> None:
-        """Show how many of `what` are done: trials, replies of a judge."""
+        """Show the progress of other work, such as trials or judge replies.
+
+        Args:
+            what: Name of the work.
+            done: Number of steps done.
+            total: Number of all steps.
+            more: Text at the end of the line.
+        """
         self._show(what, done, total, _command_cost(), more)
 
     def _show(
@@ -100,7 +125,7 @@ class RunProgress(Watch):
         now = time.monotonic()
         if (what, n) != self._phase or done < self._done:
             self._phase = what, n
-            # What was done by an earlier command says nothing of the rate.
+            # Questions of an earlier command do not count for the rate.
             self._first, self._begun = (done, now) if done > 1 else (0, self._seen)
         self._seen = now
         self._done = done
@@ -125,7 +150,7 @@ class RunProgress(Watch):
 
 
 def _command_cost() -> float | None:
-    """What the whole command was billed, in US dollars; None where it is not known."""
+    """Return the billed cost of the whole command in US dollars, or None if unknown."""
     from ragbench.lms.calls import active  # slow, as above
 
     if active():

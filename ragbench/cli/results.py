@@ -22,7 +22,7 @@ from ragbench.cli.command import (
 )
 from ragbench.cli.printing import say, show
 
-#: The exit code of a gate that refuses.
+#: Exit code if a gate refuses.
 REFUSED = 4
 
 
@@ -38,7 +38,7 @@ REFUSED = 4
 @metrics_option
 @margin_option
 @option("--gate", type=click.Choice(["worse", "not-better"]), group="Output",
-        help="End with code 4 where a run is shown worse, or is not shown better.")  # fmt: skip
+        help="Exit with 4 if a run is significantly worse, or not better.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Compare only the questions that both runs have.")  # fmt: skip
 @output_options
@@ -49,11 +49,12 @@ def compare_command(
     gate: Literal["worse", "not-better"] | None,
     common: bool,
 ) -> None:
-    """Compare RUNS with the first: paired differences, intervals, tests and a verdict in words.
+    """Compare RUNS with the first: paired differences, intervals, tests and a verdict.
 
-    Metrics that a judge or an attribution fills can be compared once `ragbench score` has filled
-    them in all runs. A run that was asked several times (`ragbench eval --repeats`) is compared by
-    all of its repeats, and what they are worth is said.
+    To compare metrics of a judge or an attribution, run `ragbench score` on all runs first. A run
+    with repeats (`ragbench eval --repeats`) is compared by all of its repeats, and the output
+    states
+    whether more repeats or more questions would narrow the interval.
     """
     from ragbench.experiments.compare.against import check_gate, compare_all
     from ragbench.experiments.report.comparison import comparison_report
@@ -84,16 +85,16 @@ def compare_command(
 )
 @runs_argument
 @option("--metric", default="f1", group="Search",
-        help="Metric of accuracy to choose by.")  # fmt: skip
+        help="Accuracy metric to choose by.")  # fmt: skip
 @option("--by", type=click.Choice(["type", "hops"]), group="Search",
-        help="Also recommend a program for each type of question, or number of hops.")  # fmt: skip
+        help="Also recommend a program per question type or number of hops.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
-        help="Use only the questions that all of the runs have.")  # fmt: skip
+        help="Use only the questions that all runs have.")  # fmt: skip
 @option("--worth", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
         group="Search",
         help="Smallest gain that justifies a more expensive program.")  # fmt: skip
 @option("--include-unshown", is_flag=True, group="Search",
-        help="Weigh runs too that read all passages or have a bare index.")  # fmt: skip
+        help="Include runs that read all passages or have a bare index.")  # fmt: skip
 @output_options
 def recommend_command(
     runs: tuple[Path, ...],
@@ -103,12 +104,12 @@ def recommend_command(
     worth: float,
     include_unshown: bool,
 ) -> None:
-    """Recommend one of the programs of RUNS: the cheapest shown as good as the best mean.
+    """Recommend the cheapest program of RUNS that is about as good as the best.
 
-    A cheaper program is advised if it is shown to be less than --worth below the best. If the
-    questions do not tell, the command says so, and how many would. With --by, each group of
-    questions gets its own advice from its own tests. The repeats of a run
-    (`ragbench eval --repeats`) are pooled. Calls no LM.
+    A cheaper program is recommended if it is significantly less than --worth below the best mean.
+    If the questions do not decide, the output says how many would. With --by, each group of
+    questions gets its own recommendation from its own tests. The repeats of a run (`ragbench eval
+    --repeats`) are pooled. Calls no LM.
     """
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.recommend_by import advise_by
@@ -136,17 +137,17 @@ def recommend_command(
 )
 @click.argument("runs", nargs=-1, type=PATH)
 @option("-o", "--output", type=PATH, group="Output",
-        help="The HTML file to write; with --figures a folder. [default: report.html]")  # fmt: skip
+        help="HTML file to write, or a folder with --figures. [default: report.html]")  # fmt: skip
 @option("--figures", type=click.Choice(["svg", "pdf"]), group="Output",
-        help="Write each plot, with its caption, in place of the page.")  # fmt: skip
-@option("--metric", default="f1", group="Output", help="Metric of accuracy.")
+        help="Write each plot with its caption instead of the page.")  # fmt: skip
+@option("--metric", default="f1", group="Output", help="Accuracy metric.")
 @force_option
 @option("--serve", is_flag=True, group="Live page",
         help="Serve the page of a folder, by default `runs`, until Ctrl-C.")  # fmt: skip
 @option("--demo", is_flag=True, group="Live page",
         help="Serve the page of four recorded runs; needs no model.")  # fmt: skip
 @option("--port", type=click.IntRange(0, 65535), default=8765, group="Live page",
-        help="Port on 127.0.0.1; 0 for a free one.")  # fmt: skip
+        help="Port on 127.0.0.1. 0: a free port.")  # fmt: skip
 @option("--browser/--no-browser", default=True, group="Live page",
         help="Open the page in a browser.")  # fmt: skip
 def report_command(
@@ -160,11 +161,13 @@ def report_command(
     port: int,
     browser: bool,
 ) -> None:
-    """Write a page about RUNS: which program to use, the evidence, the cost, every question.
+    """Write a page about RUNS: the recommended program, the evidence, costs and all questions.
 
-    RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that opens from disk
-    and needs no network. With --figures each plot is drawn for a paper (SVG or PDF) by a browser
-    on this machine, next to a text with its caption. With --serve the page follows runs that go on.
+    RUNS are folders of runs, verdicts, sweeps or tunes. The page is one file that works offline.
+    With
+    --figures, a browser on this machine draws each plot for a paper (SVG or PDF), with its caption
+    in
+    a text file. With --serve, the page follows runs in progress.
     """
     if demo or serve:
         if output or figures or force or len(runs) > (not demo):
@@ -242,15 +245,15 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
                            "bundle"]))  # fmt: skip
 @option("-o", "--output", type=PATH, group="Output", help="File to write.")
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
-        help="Add this metric to the stored scores; repeat for more.")  # fmt: skip
+        help="Metric to add to the stored scores. Repeatable.")  # fmt: skip
 @force_option
 def export_command(
     runs: tuple[Path, ...], target: str, output: Path | None, metrics: tuple[str, ...], force: bool
 ) -> None:
-    """Write RUNS in the format of another tool, failed questions and their errors included.
+    """Export RUNS for other tools, failed questions and their errors included.
 
-    Parquet and CSV have a row per question, JSON lines each record whole; hotpotqa, 2wiki and
-    musique are the prediction files of the official scripts. A bundle holds records, cards,
+    Parquet and CSV have one row per question, and JSON lines have complete records. hotpotqa, 2wiki
+    and musique are the prediction files of the official scripts. A bundle contains records, cards,
     prompts and figures, for `ragbench verify`.
     """
     from ragbench.cli.main import one_line
@@ -259,7 +262,7 @@ def export_command(
 
     if target == "bundle":
         if output is None or metrics:
-            raise click.UsageError("--to bundle needs -o FILE, and takes no --metric")
+            raise click.UsageError("--to bundle requires -o FILE and does not accept --metric")
         stated = publish(runs, output, force=force)
         say(f"{output}: {len(stated['runs'])} runs; check it with `ragbench verify {output}`")
         return

@@ -1,4 +1,4 @@
-"""`ragbench retrieve`: what retrievers find without any LM, for a query or for all questions."""
+"""The command `ragbench retrieve`, which searches and measures retrievers without an LM."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ragbench.cli.progress import RunProgress
 from ragbench.experiments.report.table import Column, Table
 from ragbench.settings import DataSettings, QuestionSettings
 
-#: Passages that a query shows, and depths of a measured ranking.
+#: Default number of passages for a query, and default depths of a measured ranking.
 _SHOWN = 5
 _DEPTHS = [2, 5, 10]
 
@@ -29,7 +29,7 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
     except ValueError:
         depths = []
     if not depths or depths[0] < 1:
-        raise click.BadParameter(f"{value!r} is no list of depths; give one such as 2,5,10")
+        raise click.BadParameter(f"{value!r} is not a list of depths such as 2,5,10")
     return depths
 
 
@@ -51,10 +51,10 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 @shared.data_options
 @shared.retriever_options
 @option("--run", "run_files", multiple=True, type=PATH, metavar="FILE", group="Retrieval",
-        help="Measure the rankings in FILE too, a TREC run or BEIR's JSON; repeat for more. "
+        help="Also measure the rankings in FILE, a TREC run or BEIR's JSON. Repeatable. "
         "Without --retriever, only these.")  # fmt: skip
 @option("--k", "ks", callback=_depths, metavar="K,K", group="Retrieval",
-        help="Depths of the rankings that are measured (default 2,5,10), or the number of "
+        help="Depths at which rankings are measured (default 2,5,10), or the number of "
         "passages to show for QUERY (default 5).")  # fmt: skip
 @option("--out", type=PATH, group="Output",
         help="JSON file for scores and rankings.")  # fmt: skip
@@ -72,8 +72,8 @@ def retrieve_command(
 ) -> None:
     """Search once per question with each retriever and print recall, MRR, nDCG and latency.
 
-    --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'.
-    With QUERY, print the passages that the retriever finds for it in all passages of the data set.
+    --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'. With
+    QUERY, print the best passages for it from the whole corpus of the data set.
     """
     from ragbench.lms.calls import spending
     from ragbench.logs import quiet_libraries
@@ -82,11 +82,11 @@ def retrieve_command(
     limits = shared.take_limits(options)
     if build or query is not None:
         if (build and query is not None) or len(ks) > 1 or (build and ks) or out or run_files:
-            raise click.UsageError("QUERY takes one --k, --build none; neither --run nor --out")
+            raise click.UsageError("QUERY takes one --k, --build none, and neither --run or --out")
         for name in QuestionSettings.model_fields.keys() - DataSettings.model_fields.keys():
             if options.pop(name, None) is not None:
                 flag = name.replace("_", "-")
-                raise click.UsageError(f"--{flag} chooses questions, and none is asked")
+                raise click.UsageError(f"--{flag} selects questions; QUERY and --build ask none")
     with spending(limits):
         if build:
             _build(options)
@@ -118,7 +118,7 @@ def _build(options: dict[str, Any]) -> None:
 
 
 def _search(query: str, k: int, options: dict[str, Any]) -> None:
-    """Print the passages that a retriever finds in all passages of a data set."""
+    """Print the best passages for `query` from the whole corpus of a data set."""
     from ragbench.data import load_dataset
     from ragbench.retrievers import IndexStore, make_retriever
 
@@ -159,7 +159,7 @@ def _measure(
     specs = retrievers.split_specs(config.retriever)
     if run_files and options.get("retriever") is None:
         specs = []
-    for spec in specs:  # before any data is read or index made
+    for spec in specs:  # check the specs before reading data or building an index
         retrievers.make_retriever(
             retrievers.make_spec(*retrievers.parse_spec(spec)),
             retrievers.Corpus(()),

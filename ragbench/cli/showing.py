@@ -1,4 +1,4 @@
-"""`show`: one thing that ragbench knows by name, one question, or the table of runs."""
+"""The command `show`: a table of runs, one question, or one named item."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain
@@ -11,7 +11,7 @@ from ragbench.cli.command import by_group_option, command, option, output_option
 from ragbench.cli.listing import about, registry, remembered
 from ragbench.cli.printing import print_table, say, show
 
-#: Kinds of things that are shown by name.
+#: Kinds that `show` takes before a name.
 ONE = ("program", "retriever", "optimizer", "metric", "protocol", "config", "run")
 _AXES = click.Choice(["program", "dataset", "lm", "retriever"])
 
@@ -29,9 +29,9 @@ _AXES = click.Choice(["program", "dataset", "lm", "retriever"])
 @click.argument("words", nargs=-1, required=True, metavar="RUN...|KIND NAME")
 @by_group_option
 @option("--rows", type=_AXES, group="Paper table",
-        help="A row for each of these; needs --cols.")  # fmt: skip
+        help="Rows of the table; needs --cols.")  # fmt: skip
 @option("--cols", type=_AXES, group="Paper table",
-        help="A column for each of these; needs --rows.")  # fmt: skip
+        help="Columns of the table; needs --rows.")  # fmt: skip
 @option("--metric", default="em,f1", metavar="NAME,...", group="Paper table",
         help="Metrics of the table.")  # fmt: skip
 @option("--protocol", metavar="NAME", group="Output",
@@ -47,17 +47,18 @@ def show_command(
 ) -> None:
     """Show the table of RUN..., or one thing: KIND NAME.
 
-    The table is computed from the records of the runs. With --rows and --cols it is a paper's
-    table, in which runs of one row and column are pooled. The repeats of a run are pooled first,
-    then listed. KIND is program, retriever, optimizer, metric, protocol, config or run. After `run
-    RUN`, the id of a question shows its steps, passages and calls. Exits with 2 if a record is
+    The table is computed from the records of the runs. With --rows and --cols, it is a table for a
+    paper, where runs with the same row and column are pooled. The repeats of a run are shown
+    pooled,
+    then one by one. KIND is program, retriever, optimizer, metric, protocol, config or run. After
+    `run RUN`, a question id shows its steps, passages and calls. Exits with 2 if a record is
     unreadable.
     """
     if words[0] in ONE and len(words) > 1:
         _show_one(words[0], words[1:])
         return
     if (rows is None) != (cols is None):
-        raise click.UsageError("a paper's table has rows and columns: give --rows and --cols")
+        raise click.UsageError("a paper table needs both --rows and --cols")
     _show_runs(with_runs(tuple(map(Path, words))), by_group, rows, cols, metric, protocol)
 
 
@@ -69,7 +70,7 @@ def _show_runs(
     metric: str,
     protocol: str | None,
 ) -> None:
-    """Print one table of runs from their records; write nothing."""
+    """Print one table of runs from their records, without writing files."""
     from ragbench.experiments.report.paper import paper_table
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
@@ -91,7 +92,7 @@ def _show_runs(
 
 
 def _show_one(kind: str, words: Sequence[str]) -> None:
-    """Print what there is to know of one thing."""
+    """Print the description of one item."""
     name = words[0]
     if len(words) > 1 + (kind == "run"):
         raise click.UsageError(f"show {kind} takes one name, such as `ragbench show {kind} NAME`")
@@ -99,7 +100,7 @@ def _show_one(kind: str, words: Sequence[str]) -> None:
         from ragbench.experiments.report.trace import run_report
 
         show(run_report(Path(name), words[1] if len(words) > 1 else None))
-    elif kind == "config":  # to be pasted
+    elif kind == "config":  # unwrapped, so that it can be saved
         click.echo(_config(name), nl=False)
     elif kind == "protocol":
         from ragbench.experiments.score.protocols import get_protocol
@@ -111,18 +112,18 @@ def _show_one(kind: str, words: Sequence[str]) -> None:
         def page() -> list[str]:
             return list(pages[kind](name) if kind in pages else _settings(kind, name))
 
-        own = ":" in name  # code of the user, which may have changed
+        own = ":" in name  # user code may have changed
         say(*(page() if own else remembered(f"{kind} {name}", page)))
 
 
 def _knobs(model: Any, *, variants: Sequence[str] = ()) -> Iterator[str]:
-    """A line for each knob of `model`: name, default, what is allowed, and what it is."""
+    """Yield a line for each parameter of `model`: name, default, allowed values, meaning."""
     from ragbench.knobs import describe
 
     rows = []
     for row in describe(model, {"variant": variants[0]} if variants else None):
         name, default, allowed, text = row
-        if variants and name == "variant":  # which of them there are is not in the knobs
+        if variants and name == "variant":  # the parameter model does not list the variants
             allowed = " | ".join(variants)
         rows.append((name, default, allowed, text))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,8 +1,9 @@
-"""The user's own settings file: defaults for the options of every command.
+"""User settings file: defaults for the options of every command.
 
-It is `~/.config/ragbench.yaml`, or the file that the variable RAGBENCH_CONFIG names. A file of the
-working folder is never read: it could send a key to another server. A typed option and a config
-file of `--config` win over it. Its values are recorded as if they were typed.
+It is `~/.config/ragbench.yaml`, or the file in the variable RAGBENCH_CONFIG. ragbench never
+reads one from the working folder, because it could send a key to another server. Typed options
+and the file of `--config` take precedence. Values from the settings file are recorded like typed
+ones.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import click
 from click.core import ParameterSource
 
 VARIABLE = "RAGBENCH_CONFIG"
-#: Settings that belong to the LM of the file, and are not used with another LM.
+#: Settings that belong to the file's LM and do not apply to another LM.
 _OF_THE_LM = ("api_base", "header", "ca_file", "price")
-#: Settings that limit what a command spends.
+#: Spending limits of a command.
 _LIMITS = ("max_cost", "max_total_tokens", "max_calls", "max_minutes")
 
 
@@ -26,7 +27,7 @@ def settings_path() -> Path | None:
     """Return the path of the settings file, or None if there is none.
 
     Raises:
-        ConfigError: RAGBENCH_CONFIG names no absolute path of a file.
+        ConfigError: RAGBENCH_CONFIG is not the absolute path of a file.
     """
     value = os.environ.get(VARIABLE)
     if value is None:
@@ -38,12 +39,17 @@ def settings_path() -> Path | None:
     if not path.is_absolute() or not path.is_file():
         from ragbench.errors import ConfigError
 
-        raise ConfigError(f"{VARIABLE}={value!r} is no absolute path of a settings file")
+        raise ConfigError(f"{VARIABLE}={value!r} is not the absolute path of a settings file")
     return path
 
 
 def set_defaults(ctx: click.Context, command: click.Command) -> None:
-    """Take the defaults of `command` from the settings file, if there is one."""
+    """Set the defaults of a command from the settings file, if it exists.
+
+    Args:
+        ctx: Context of the command. Changed in place.
+        command: The command, whose options the file may set.
+    """
     path = settings_path()
     if path is None or ctx.resilient_parsing:
         return
@@ -52,7 +58,7 @@ def set_defaults(ctx: click.Context, command: click.Command) -> None:
         if isinstance(param, click.Option) and param.name:
             options.add(param.name)
     values = _read(path)
-    if "lm" not in options:  # a judge is another LM
+    if "lm" not in options:  # the judge is a different LM
         for name in _OF_THE_LM:
             values.pop(name, None)
     defaults = {}
@@ -94,11 +100,11 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _typed(value: Any) -> Any:
-    """Return a value of the file as an option has it."""
+    """Return a value of the file in the form of a typed option."""
     if isinstance(value, Mapping):
         return tuple(f"{key}={inner}" for key, inner in value.items())
     if isinstance(value, list):
         return ",".join(map(str, value))
     if value is None:
-        return "0"  # `limit: null` is all
+        return "0"  # `limit: null` means all
     return value

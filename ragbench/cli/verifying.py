@@ -1,4 +1,4 @@
-"""`ragbench verify` checks the figures of a bundle, and the folders of runs for damage."""
+"""The command `ragbench verify`, which checks bundles and the folders of runs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 )
 @click.argument("paths", nargs=-1, required=True, type=PATH, metavar="BUNDLE|FOLDER...")
 @option("--claim", "claims", multiple=True, metavar="RUN.FIGURE=VALUE", group="Check",
-        help="A figure from elsewhere, such as a paper, to compare; repeat for more.")  # fmt: skip
+        help="External figure to compare, such as one from a paper. Repeatable.")  # fmt: skip
 @output_options
 def verify_command(paths: tuple[Path, ...], claims: tuple[str, ...]) -> None:
     """Check a BUNDLE, or the FOLDERs of runs, compiled programs, verdicts, tunings and sweeps.
 
-    Every figure of a bundle is computed again from its records, offline. In a folder, each problem
-    is one line with its fix; nothing is changed. Exits with 1 if there is a problem, with 2 if a
-    path is neither.
+    For a bundle, recomputes every figure from its records, offline. For a folder, prints one line
+    per problem with its fix, and changes nothing. Exits with 1 if there is a problem, and with 2 if
+    a path is neither.
     """
     from ragbench.logs import quiet_libraries
 
     quiet_libraries()
     folders = [path for path in paths if path.is_dir()]
     if claims and folders:
-        raise click.UsageError("--claim is for a bundle; leave it out")
+        raise click.UsageError("--claim works only for a bundle; remove it")
     holds = not folders or _verify_folders(folders)
     for path in paths:
         if not path.is_dir():
@@ -51,7 +51,7 @@ def verify_command(paths: tuple[Path, ...], claims: tuple[str, ...]) -> None:
 
 
 def _verify_bundle(path: Path, claims: Sequence[str]) -> bool:
-    """Print what became of each figure; return True if all hold."""
+    """Print the result of each figure. Return True if all hold."""
     from ragbench.experiments.publish import verify
 
     checked = verify(path, dict(map(_claim, claims)))
@@ -60,7 +60,7 @@ def _verify_bundle(path: Path, claims: Sequence[str]) -> bool:
 
 
 def _verify_folders(roots: Sequence[Path]) -> bool:
-    """Print what is wrong in the folders; return True if nothing is."""
+    """Print the problems in the folders. Return True if there are none."""
     from ragbench.cli.main import one_line
     from ragbench.experiments.doctor import examine, folders_under
 

@@ -1,4 +1,4 @@
-"""`ragbench questions` writes questions from one's own documents."""
+"""The command `ragbench questions`, which writes questions from the user's documents."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from ragbench.cli.progress import RunProgress
 @option("-n", "--questions", type=click.IntRange(1, 10_000), default=60, group="Questions",
         help="Number of questions to keep.")  # fmt: skip
 @option("--hops", default="2,2,3,2,4,1", metavar="N,N,...", group="Questions",
-        help="Hops of the questions, in turn, each from 1 to 4.")  # fmt: skip
+        help="Number of hops of successive questions. Range: 1 to 4.")  # fmt: skip
 @option("-o", "--output", type=PATH, default=Path("questions.jsonl"), group="Output",
         help="File to write.")  # fmt: skip
 @option("--page", type=PATH, group="Output",
-        help="Also write a page to look through them: keep, drop, edit, save.")  # fmt: skip
+        help="Also write a page to review the questions: keep, drop, edit, save.")  # fmt: skip
 @shared.corpus_options
 @shared.lm_options
 @option("--workers", "--num-threads", "workers", type=click.IntRange(1, 64), default=4,
-        group="Run", help="Questions written at once.")  # fmt: skip
+        group="Run", help="Questions written in parallel.")  # fmt: skip
 @shared.seed_option
 @force_option
 @shared.dry_run_option
@@ -53,11 +53,11 @@ def questions_command(
     dry_run: bool,
     **options: Any,
 ) -> None:
-    """Write questions of 1 to 4 hops from DOCS, each proven to need every hop.
+    """Write questions of 1 to 4 hops from DOCS, each verified to need every hop.
 
-    A question is kept only if the reader gives the answer from all its passages, twice, and gives
-    it neither without any one of them nor from memory. Why others were dropped is counted. Give
-    the same command again to continue.
+    A question is accepted only if the reader answers it from all its passages, twice, and fails
+    without any one of them and from memory. The output counts the rejected drafts by reason. Repeat
+    the command to continue.
     """
     from ragbench.data.passages import read_corpus
     from ragbench.experiments.questions import Request, write_questions
@@ -69,7 +69,7 @@ def questions_command(
 
     lengths = _hops(hops)
     limits = shared.take_limits(options)
-    # Passages get the ids that they have where the questions are asked.
+    # Passage ids must equal those of later runs over the same documents.
     options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
     config = shared.to_config(program="direct", **options)
     seed = config.data_settings().split_seed or 0
@@ -113,7 +113,7 @@ def _hops(text: str) -> tuple[int, ...]:
 
 
 def _estimate(request: Any, passages: int) -> list[str]:
-    """Returns the least and the most calls: every draft kept, and none until the last."""
+    """Return the minimum and maximum number of calls: every draft accepted, or most rejected."""
     from ragbench.experiments.questions.writing import MOST_DRAFTS
 
     calls = [3 + 1 + (hops if hops > 1 else 0) for hops in request.hops]

@@ -87,8 +87,8 @@ def test_what_is_no_run_is_skipped_with_one_line(words: str, command: Any) -> No
     Path("notes.txt").write_text("x")
     code, _, said = command(*words.split(), "empty", "notes.txt", "run")
     assert code == 0, said
-    assert "empty holds no run, and is skipped" in said
-    assert "notes.txt holds no run, and is skipped" in said
+    assert "Skipping empty: it contains no run." in said
+    assert "Skipping notes.txt: it contains no run." in said
 
 
 def test_a_dry_run_and_a_start_that_fails_leave_no_folder(tmp_path: Path, command: Any) -> None:

@@ -69,7 +69,7 @@ def test_settings_file_of_the_working_folder_is_not_read(
     monkeypatch.setenv("RAGBENCH_CONFIG", "ragbench.yaml")
     code, _, err = command("eval", *data, *lm)
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "no absolute path" in err
+    assert "not the absolute path" in err
 
 
 def test_unknown_setting_is_one_line(settings: Path, command: Any) -> None:
