@@ -1,6 +1,6 @@
-"""Finished runs as rows, one per question, and as files: Parquet, CSV, JSON lines.
+"""Export of runs with one row per question, as Parquet, CSV, JSON Lines or official predictions.
 
-The columns are the same in Parquet, CSV and pandas (docs/comparing.md).
+Parquet, CSV and pandas have the same columns (docs/comparing.md).
 """
 
 import csv
@@ -25,9 +25,9 @@ Kind = Literal["text", "texts", "integer", "number", "boolean", "json"]
 
 @dataclass(frozen=True)
 class ExportedRun:
-    """A run, its records in the order first asked, and the metrics to give beside the stored ones.
+    """A run, its records in the order first asked, and additional metrics to export.
 
-    The records hold what judges said when the run was scored.
+    The records include the results of judges.
     """
 
     folder: RunFolder
@@ -37,7 +37,7 @@ class ExportedRun:
 
     @property
     def name(self) -> str:
-        """The name of the folder; of a repeat after that of the folder of all repeats."""
+        """Name of the folder. A repeat has the name of its parent folder first."""
         path = self.folder.path.resolve()
         if self.repeat:
             return f"{path.parent.name}/{path.name}"
@@ -45,7 +45,7 @@ class ExportedRun:
 
     @cached_property
     def scores(self) -> dict[str, list[float | None]]:
-        """Scores of all records by metric, in their order; those of failed ones are the worst."""
+        """Scores of all records by metric, in order; failed records have the worst score."""
         metric_names: dict[str, None] = {}
         for record in self.records:
             metric_names.update(dict.fromkeys(record.scores))
@@ -59,12 +59,21 @@ class ExportedRun:
 def _score(name: str, record: Record) -> float | None:
     try:
         return get_metric(name).score(record)
-    except UnknownNameError:  # a metric of a plug-in that is gone
+    except UnknownNameError:  # The metric is of a plug-in that is not installed any more.
         return record.scores.get(name)
 
 
 def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[ExportedRun]:
-    """The runs in `folders`, all repeats of one among them; reading writes nothing."""
+    """Open the runs in `folders` and all their repeats, without writing to them.
+
+    Args:
+        folders: Folders of runs, or of the repeats of a run.
+        metrics: Metrics to add to the stored scores.
+
+    Raises:
+        UnknownNameError: A metric does not exist.
+        RunError: A folder holds no run.
+    """
     for name in metrics:
         get_metric(name)
     runs = []
@@ -79,9 +88,9 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
 
 
 class Column(NamedTuple):
-    """One column: what kind of values it has, and what they say of a question of a run.
+    """A column of the export: its type and the function that computes it.
 
-    `amount` is what nobody may know of the question, as in `Record.unknown`.
+    `amount` is the name in `Record.unknown` that makes the value None.
     """
 
     name: str
@@ -90,11 +99,11 @@ class Column(NamedTuple):
     amount: str = ""
 
     def value(self, run: ExportedRun, record: Record) -> Any:
-        """The value for one question; None where it has none or it is not known."""
+        """Return the value for a question; None if missing or unknown."""
         return record.known(self.amount, self.of(run, record))
 
 
-#: All columns but those of the scores, which come last.
+#: Columns that precede the scores.
 COLUMNS = (
     Column("run", "text", lambda run, r: run.name),
     Column("program", "text", lambda run, r: run.folder.card.program),
@@ -143,18 +152,18 @@ COLUMNS = (
 
 
 def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
-    """Name and kind of every column of a table of `runs`, those of their scores included."""
+    """Return name and kind of every column of a table of `runs`, scores included."""
     scores: dict[str, Kind] = {}
     for run in runs:
         scores.update(dict.fromkeys(run.scores, "number"))
     for column in COLUMNS:
         if column.name in scores:
-            raise ConfigError(f"the table has a column {column.name} already; leave it out")
+            raise ConfigError(f"--metric {column.name} is already a column. Remove it.")
     return {column.name: column.kind for column in COLUMNS} | scores
 
 
 def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
-    """One row per question, with every column of `columns_of`; None where it has no value."""
+    """Yield one row per question with every column of `columns_of`; None if missing."""
     columns = columns_of(runs)
     for run in runs:
         for place, record in enumerate(run.records):
@@ -164,7 +173,15 @@ def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
 
 
 def to_csv(runs: Sequence[ExportedRun], output: Output) -> str:
-    """Write the table as CSV, lists as JSON, and say what was written."""
+    """Write the table as CSV, with lists as JSON.
+
+    Args:
+        runs: The runs.
+        output: File to write.
+
+    Returns:
+        A line with the path and the number of questions.
+    """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns_of(runs))
@@ -181,7 +198,15 @@ def to_csv(runs: Sequence[ExportedRun], output: Output) -> str:
 
 
 def to_jsonl(runs: Sequence[ExportedRun], output: Output) -> str:
-    """Write each record whole, a line of JSON each with the name of its run."""
+    """Write each complete record with the name of its run as JSON Lines.
+
+    Args:
+        runs: The runs.
+        output: File to write.
+
+    Returns:
+        A line with the path and the number of questions.
+    """
     lines = []
     for run in runs:
         for record in run.records:
@@ -193,7 +218,15 @@ def to_jsonl(runs: Sequence[ExportedRun], output: Output) -> str:
 
 
 def to_parquet(runs: Sequence[ExportedRun], output: Output) -> str:
-    """Write the table as Parquet, lists as lists, and say what was written."""
+    """Write the table as Parquet, with lists as lists.
+
+    Args:
+        runs: The runs.
+        output: File to write.
+
+    Returns:
+        A line with the path and the number of questions.
+    """
     with needs_extra("Parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -220,7 +253,7 @@ def _official(target: str) -> Callable[[Sequence[ExportedRun], Output], str]:
     return to_official
 
 
-#: Format -> what writes a file of it.
+#: Maps each format to the function that writes it.
 TARGETS: dict[str, Callable[[Sequence[ExportedRun], Output], str]] = {
     "parquet": to_parquet,
     "csv": to_csv,
@@ -249,7 +282,7 @@ def export_runs(
         force: Replace a file that `ragbench export` did not write.
 
     Returns:
-        One line that states what was written.
+        A line with the path and the number of questions.
 
     Raises:
         ConfigError: `path` is missing, a folder, or a file of another origin.
@@ -257,7 +290,7 @@ def export_runs(
     """
     runs = open_runs(folders, metrics)
     if path is None:
-        raise ConfigError(f"--to {target} writes to a path; name it with -o PATH")
+        raise ConfigError(f"--to {target} needs an output file. Add -o PATH.")
     output = Output(path, "export", force)
     output.check()
     try:

@@ -1,10 +1,10 @@
-"""A bundle: runs in one file, with every figure as it was printed, which anyone can check offline.
+"""Bundles: runs in one file with their reported figures, which anyone can verify offline.
 
-runs/NAME/run.db    records, calls, prompts and replies, as the run left them
+runs/NAME/run.db    records, calls, prompts and replies of a run
 manifest.json       the figures, the version of ragbench, and the hash of every file
 
-The bytes of the archive follow from what it holds (stored files, in order, with one date), so that
-reading builds it again and compares.
+The bytes of the archive are a function of its content: stored files, sorted, with a fixed date.
+Reading therefore rebuilds the archive and compares.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ MANIFEST = "manifest.json"
 FORMAT = 3
 #: Decimals of a figure; sums of floats may differ in the last ones between machines.
 DECIMALS = 9
-#: Maximum size in bytes: a bundle is read into memory.
+#: Maximum size of a bundle in bytes, because it is read into memory.
 MOST_BYTES = 2 * 1024**3
 _DATE = (1980, 1, 1, 0, 0, 0)
 _FILE = re.compile(rf"runs/(?!\.{{1,2}}/)([^/\\\x00-\x1f]{{1,100}})/{DATABASE}")
-#: In the place of a figure that one side lacks.
+#: Placeholder for a figure that one side lacks.
 _ABSENT = "absent"
-#: With fewer questions a mean is at best within ten points of the truth.
+#: Minimum number of questions. With fewer, a mean is at best accurate to ten points.
 LEAST_QUESTIONS = 100
-#: With a greater share of failed questions, the score measures the server.
+#: Maximum fraction of failed questions. Above it, the score measures the server.
 MOST_FAILED = 0.05
-#: What pins a hosted model: a date, or a revision.
+#: Parts of a name that pin a hosted model: a date or a revision.
 _PINNED = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}|[-@]\d{4}$|@[0-9a-f]{7,}|^llamacpp/")
 _OWN_DATA = ("data_file", "test_file", "corpus_file")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of a run: the claim, and the value from its records.
+    """A figure of a run: the claim, and the value recomputed from the records.
 
-    `decimals` are those of a claim from elsewhere; None if both have to be equal.
+    `decimals` is the precision of an external claim. None requires equality.
     """
 
     run: str
@@ -66,7 +66,7 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Return True if both are equal, to the decimals of a claim from elsewhere."""
+        """True if both values are equal, to the decimals of an external claim."""
         if self.decimals is None:
             return json.dumps(self.claimed) == json.dumps(self.recomputed)
         if not isinstance(self.recomputed, int | float):
@@ -76,7 +76,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Checked:
-    """The figures of a bundle, its changes, and for each run the reasons against citing it."""
+    """Figures of a bundle, its changes, and the reasons against citing each run."""
 
     figures: Sequence[Figure]
     changes: Sequence[str]
@@ -84,7 +84,7 @@ class Checked:
 
     @property
     def holds(self) -> bool:
-        """Return True if nothing was changed and every figure holds."""
+        """True if nothing was changed and every figure holds."""
         return not self.changes and all(figure.holds for figure in self.figures)
 
 
@@ -119,15 +119,15 @@ def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> dict[
 
 
 def verify(path: Path, claims: Mapping[str, str] | None = None) -> Checked:
-    """Compute every figure of a bundle again; ask no network.
+    """Recompute every figure of a bundle, without network access.
 
     Args:
         path: The bundle.
-        claims: Figures from elsewhere, such as a paper: `RUN.FIGURE` -> the number as written.
+        claims: External figures, such as those of a paper: `RUN.FIGURE` -> the number as written.
 
     Raises:
-        DataError: It is no bundle, or damaged beyond reading.
-        ConfigError: A claim names no figure of it.
+        DataError: The file is not a bundle, or is damaged.
+        ConfigError: A claim names a figure that the bundle does not have.
     """
     try:
         data = read_file(path, MOST_BYTES)
@@ -152,7 +152,7 @@ def verify(path: Path, claims: Mapping[str, str] | None = None) -> Checked:
 
 
 def claims_of(runs: Mapping[str, Evaluation]) -> dict[str, dict[str, Any]]:
-    """Return the figures of each run's row in the table, rounded, and its label."""
+    """Return the rounded figures of each run's row in the table, and its label."""
     claims = {}
     for name, label in zip(runs, label_runs(list(runs.values())), strict=True):
         row: Mapping[str, Any] = row_of_run(runs[name])
@@ -165,7 +165,15 @@ def claims_of(runs: Mapping[str, Evaluation]) -> dict[str, dict[str, Any]]:
 
 
 def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
-    """Return the archive of `files`, with a manifest of their hashes and of `claims`."""
+    """Build the archive of a bundle.
+
+    Args:
+        files: Content by name.
+        claims: JSON-ready figures.
+
+    Returns:
+        The bytes of the archive, with a manifest of hashes and claims.
+    """
     hashes = {}
     for name in sorted(files):
         hashes[name] = hashlib.sha256(files[name]).hexdigest()
@@ -182,7 +190,7 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
     """Return the files, the claims, and one line for each change.
 
     Raises:
-        DataError: It is no bundle of this format, or damaged beyond reading.
+        DataError: The data is not a bundle of this format, or is damaged.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -201,7 +209,7 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
     except (zipfile.BadZipFile, AttributeError, KeyError, TypeError, ValueError, RecursionError,
             NotImplementedError, RuntimeError, OSError) as error:  # fmt: skip
         why = f"{type(error).__name__}: {error}"
-        raise DataError(f"it is no bundle, or one that was cut or changed: {why}") from None
+        raise DataError(f"not a bundle, or a damaged one: {why}") from None
     changes = []
     for name in sorted({*files, *hashes}):
         digest = hashlib.sha256(files.get(name, b"")).hexdigest()
@@ -213,7 +221,7 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
 
 
 def _database(path: Path) -> bytes:
-    """Return a whole copy of the database, without what was deleted from it."""
+    """Return a compact copy of the database, without deleted content."""
     with tempfile.TemporaryDirectory() as folder:
         copied = Path(folder, DATABASE)
         try:
@@ -227,7 +235,7 @@ def _database(path: Path) -> bytes:
 def _open_runs(
     files: Mapping[str, bytes], folder: Path, changes: list[str]
 ) -> dict[str, Evaluation]:
-    """Open the runs of a bundle in `folder`, by name; add what is wrong to `changes`."""
+    """Open the runs of a bundle in `folder` by name; add faults to `changes`."""
     runs: dict[str, Evaluation] = {}
     for file in sorted(files):
         match = _FILE.fullmatch(file)
@@ -249,7 +257,7 @@ def _open_runs(
 
 
 def _compared(stated: Any, computed: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """Return each figure that is claimed or should be, with the value from the records."""
+    """Return each claimed or expected figure with the value from the records."""
     figures = []
     claimed = stated if isinstance(stated, dict) else {"claims": stated}
     for run in dict.fromkeys([*computed, *claimed]):

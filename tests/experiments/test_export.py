@@ -90,7 +90,7 @@ def test_csv_and_jsonl_have_the_same_rows(run: Path, tmp_path: Path, command: An
 @pytest.mark.parametrize(
     ("target", "output", "metric", "error", "words"),
     [
-        ("parquet", None, "em", ConfigError, "name it with -o PATH"),
+        ("parquet", None, "em", ConfigError, "Add -o PATH"),
         ("csv", "one.csv/two.csv", "em", RunError, "cannot write"),
         ("csv", "run/run.db", "em", RunError, r"run\.db is a file of"),
         ("csv", "x.csv", "tokens", ConfigError, "a column tokens already"),

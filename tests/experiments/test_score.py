@@ -170,7 +170,7 @@ def test_every_protocol_applies_and_its_metrics_exist(name: str) -> None:
     found = apply(protocol, card(data=CARD["data"]), records, {})
     assert len(found["scores"]) + len(found["missing"]) == len(protocol.measures)
     assert any(name in line for line in protocol.lines())
-    aliases = [line for line in found["deviations"] if line.startswith("gold answers: this data")]
+    aliases = [line for line in found["deviations"] if line.startswith("gold answers: the aliases")]
     assert len(aliases) == (protocol.golds == "first")
 
 

@@ -226,7 +226,7 @@ def test_another_version_another_file_or_a_damaged_call_is_one_line(tmp_path: Pa
 def test_a_card_that_was_put_beside_another_run_is_noticed(tmp_path: Path) -> None:
     one, two = (make_run(tmp_path / name, four()) for name in "ab")
     (two / "card.json").write_bytes((one / "card.json").read_bytes())
-    with pytest.raises(RunError, match="is of another run"):
+    with pytest.raises(RunError, match="belongs to another run"):
         read_card(two)
     path = one / "card.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model": "other"}))

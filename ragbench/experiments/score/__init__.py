@@ -1,4 +1,4 @@
-"""Scores of finished runs, and what `scores.json` holds beside means: what models said."""
+"""Scores of finished runs and the annotation summaries in `scores.json`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,24 +8,24 @@ from ragbench.experiments.store import read_object
 from ragbench.metrics import ASKED, GROUNDED, JUDGED
 
 SUMMARY = "scores.json"
-#: What `scores.json` has of an annotation: counts, and what its kind adds to them.
+#: Entry of an annotation in `scores.json`: counts, and fields of its kind.
 AnnotationSummary: TypeAlias = Mapping[str, Any]
 
 
 def summaries_of(folder: Path) -> dict[str, AnnotationSummary]:
-    """The summaries of annotations, by name, of the run in `folder`; empty if it was not scored."""
+    """Return the annotation summaries by name; empty if the run was not scored."""
     path = folder / SUMMARY
     summaries: dict[str, AnnotationSummary] = read_object(path)["judges"] if path.is_file() else {}
     return summaries
 
 
-#: Metric -> the annotation that fills it.
+#: Maps each metric to the annotation that fills it.
 _FILLED_BY = {
     **{name: (name,) for name in JUDGED},
     **dict.fromkeys(GROUNDED, ("grounding",)),
     **dict.fromkeys(ASKED, ("statements",)),
 }
-#: Beginning of metrics -> the annotations that fill them where a program says nothing itself.
+#: Maps a prefix of metrics to the annotations that fill them if the program cites nothing.
 _FAMILIES = {
     "sp_": ("attribution",),
     "support_": ("attribution",),
@@ -35,7 +35,7 @@ _FAMILIES = {
 
 
 def judge_of(folder: Path, metric: str) -> str | None:
-    """The model that filled `metric` when the run in `folder` was scored; None if none did."""
+    """Return the model that filled `metric` when the run was scored, or None."""
     annotations: tuple[str, ...] = _FILLED_BY.get(metric, ())
     for beginning, names in _FAMILIES.items():
         if metric.startswith(beginning):

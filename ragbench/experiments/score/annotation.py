@@ -1,9 +1,9 @@
-"""Annotation: a model asked about the records of a finished run, each thing once and never twice.
+"""Annotations: an LM labels the records of a finished run, each item once.
 
-An `Annotation` declares what one kind of annotation is: its signature, what of a record is asked
-about, how a reply is read, what it fills in and how it is summed up. Everything else is done here
-for all of them: asking (several at once, or through a provider's batches), the journal, continuing,
-and the counts. A new one is a module with a subclass, its signature, and for a metric its line in
+An `Annotation` declares one kind of annotation: its signature, the units of a record, how a reply
+is read, what it fills in, and its summary. This module does the rest for all kinds: it asks
+(concurrently or through a provider's batches), writes the journal, resumes and counts. To add a
+kind, write a module with a subclass and its signature. A metric also needs its line in
 `ragbench.metrics.judged`.
 """
 
@@ -39,23 +39,23 @@ from ragbench.passages import Passage
 from ragbench.programs.core import render
 from ragbench.record import Call, Record, ShownPassage, Totals, billed, total
 
-#: Metric -> score; None for unscored.
+#: Maps each metric to its score; None means unscored.
 Scores: TypeAlias = Mapping[str, float | None]
 
 
 class Annotation(ABC):
-    """One kind of annotation; see the module."""
+    """Interface of one kind of annotation."""
 
-    #: Its name in the journal, and in the summary of a scored run.
+    #: Name in the journal and in the summary of a scored run.
     name: str
     signature: ClassVar[type[dspy.Signature]]
 
     @abstractmethod
     def units(self, record: Record) -> Sequence[Unit]:
-        """What is asked about an answered record; empty where nothing is."""
+        """Return the units to ask about an answered record; empty if there are none."""
 
     def all_units(self, records: Iterable[Record]) -> list[Unit]:
-        """What is asked about the answered ones of `records`, by question id."""
+        """Return the units of all answered `records`, sorted by question id."""
         units: list[Unit] = []
         for record in sorted(records, key=lambda record: record.qid):
             if not record.failed:
@@ -63,42 +63,52 @@ class Annotation(ABC):
         return units
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
-        """The value of a reply, JSON-ready; that of its only field unless a kind does otherwise.
+        """Return the JSON-ready value of a reply, by default that of its only field.
 
         Raises:
-            UnusableError: the reply cannot be used.
+            UnusableError: The reply cannot be used.
         """
         (name,) = self.signature.output_fields
         return reply[name]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> Any:
-        """The value of `unit`; most kinds ask one signature."""
+        """Return the value of `unit`. The default asks one signature."""
         return ask_strictly(self.signature, lm, unit.inputs, partial(self.read, unit))
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
-        """An answered record with what came of its units; a value is None where there is none."""
+        """Return an answered record with the values of its units filled in.
+
+        Args:
+            record: The answered record.
+            values: Value of each unit, in the order of `units`. None: the unit has no value.
+
+        Returns:
+            A copy of `record`.
+        """
         return replace(record, scores={**record.scores, **self.scores(record, values)})
 
     def scores(self, record: Record, values: Sequence[Any]) -> Scores:
-        """The metrics that the values of a record fill."""
+        """Return the metrics that the values of a record fill."""
         return {}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
-        """The counts of all records, JSON-ready, for `describe` and `scores.json`."""
+        """Return JSON-ready counts over all records, for `describe` and `scores.json`."""
         return annotated.counts()
 
     @staticmethod
     def describe(name: str, summary: AnnotationSummary) -> list[str]:
-        """The lines that a person reads of a summary called `name`."""
+        """Return the summary called `name` as lines of text."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Annotated:
-    """The result of an annotation: by question id each unit and its reply.
+    """Result of an annotation: the units of each question with their replies.
 
-    Questions without units are left out; a reply is None where a limit kept it from being asked.
-    `as_if` is what all of it took, uncached; `billed` what was sent to a server, failed tries too.
+    Questions without units are omitted. A reply is None if a limit stopped its request. `as_if` is
+    the
+    usage without any cache. `billed` is the usage that was sent to a server, failed attempts
+    included.
     """
 
     model: str
@@ -107,17 +117,20 @@ class Annotated:
     billed: Totals
 
     def values(self, qid: str) -> list[Any]:
-        """The value of each unit of a question; None where there is none."""
+        """Return the value of each unit of a question; None if a unit has no value."""
         return [reply.value if reply else None for _, reply in self.units.get(qid, ())]
 
     @property
     def is_void(self) -> bool:
-        """Whether something was asked, and no reply has a value."""
+        """True if units were asked and no reply has a value."""
         counts = self.counts()
         return bool(0 < counts["asked"] == counts["unscored"])
 
     def counts(self) -> dict[str, Any]:
-        """How many units have no value and why, were not asked or were cut, and what it took."""
+        """Return counts of asked, unscored, not asked and truncated units, with their usage.
+
+        The five most frequent reasons for unscored units are included.
+        """
         asked = Counter[bool]()
         why = Counter[str]()
         cut = 0
@@ -141,9 +154,21 @@ class Annotated:
 def annotate(
     run: RunFolder, records: Iterable[Record], annotation: Annotation, asking: Asking
 ) -> Annotated:
-    """The annotation of the answered ones of `records`, asked as `asking` says.
+    """Annotate the answered `records`.
 
     Replies in the journal of `run` are not asked for again.
+
+    Args:
+        run: The run, whose journal receives the replies.
+        records: Records of the run. Failed ones are ignored.
+        annotation: Kind of annotation.
+        asking: The LM and how to call it.
+
+    Returns:
+        Units and replies by question, and their usage.
+
+    Raises:
+        RunError: A batch of these questions is in progress and the LM has no batch client.
     """
     model = asking.lm.model
     units = annotation.all_units(records)
@@ -161,7 +186,7 @@ def annotate(
 
 
 def _ask(run: RunFolder, session: Session) -> None:
-    """Ask every unit of `session` whose reply does not stand in the journal of `run`."""
+    """Ask every unit of `session` that has no reply in the journal of `run`."""
     journal = run.replies()
     for row in journal:
         if row.get("key") in session.units:
@@ -176,7 +201,7 @@ def _ask(run: RunFolder, session: Session) -> None:
     client = client_of(session.asking.lm)
     paid = under_way(journal).intersection(todo)
     if paid and not client:
-        raise RunError(f"a batch with {len(paid)} of these questions is under way; give --batch")
+        raise RunError(f"A batch of {len(paid)} of these questions is in progress. Add --batch.")
     session.asking.check()
     with session.store:
         if client:
@@ -186,12 +211,20 @@ def _ask(run: RunFolder, session: Session) -> None:
 
 
 def numbered(texts: Sequence[str]) -> list[str]:
-    """`texts` as prompts number them, from 1."""
+    """Return `texts` numbered from 1 in the format of prompts."""
     return [f"[{number}] {text}" for number, text in enumerate(texts, start=1)]
 
 
 def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[str], bool]:
-    """The passages as a program shows its own, as far as they fit, and whether some did not."""
+    """Render passages as a program shows them, up to a token limit.
+
+    Args:
+        passages: The passages, best first.
+        max_tokens: Token limit of all lines.
+
+    Returns:
+        The lines, and True if some passages were truncated or omitted.
+    """
     rows = [Passage(p.pid, p.title, p.text) for p in passages]
     lines = render(rows, max_tokens=max_tokens)
     return lines, lines != render(rows, max_tokens=10**9)
@@ -204,7 +237,7 @@ def _usd(cost: float | None) -> str:
 
 
 def spending(summary: AnnotationSummary) -> str:
-    """What is missing of an annotation, and what its calls took and cost."""
+    """Return a sentence with the gaps, usage and cost of an annotation."""
     because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
     as_if = summary["as_if"]
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]

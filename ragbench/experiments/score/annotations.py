@@ -1,22 +1,23 @@
-"""What models are asked about answers beside verdicts: what they rest on, and their claims.
+"""Annotations of answers other than verdicts: supporting sentences, triples and claims.
 
-- `Attribution`: for programs that do not cite, a model names the sentences that an answer rests on,
-  in the form of HotpotQA's supporting facts, so that `sp_*` and `joint_*` can be computed: of the
-  passages that the program retrieved, numbered in the order first seen. `Evidence` writes the facts
-  that the answer is derived from, where the data has gold triples (2WikiMultiHopQA); the data's
-  relations are not listed, so a right fact in other words counts as wrong. Both say what a reader
-  finds needed afterwards, not what the program used, and are marked as attributed.
-- `Grounding`: which claims the passages support. The claims are the sentences of the thoughts, and
-  of the answer (`metrics.judged`); a short answer is put as an answer to its question. The judge
-  labels at most `MOST_CLAIMS` at once; where a claim has no usable label, the question is unscored
-  in what it concerns. What no passage was retrieved for is not supported, and not asked about.
-- `Statements`: long answers scored as GraphRAG-Bench does. Answer and gold answer are split into
-  statements, which are then matched by number: an answer's statement that gold supports is a true
-  positive, any other a false positive, a gold statement that the answer lacks a false negative.
-  Coverage is the share of gold statements that the answer has (published code splits the gold
-  answer again for it), faithfulness the share of the answer's statements that the passages support.
-  A reply that splits a text into nothing or names a number that is not there leaves the question
-  unscored.
+- `Attribution`: a model names the sentences that support an answer if the program does not cite.
+  The format is that of HotpotQA's supporting facts, so `sp_*` and `joint_*` can be computed. The
+  sentences are those of the retrieved passages, numbered in the order first seen. `Evidence`
+  writes the triples from which the answer is derived if the data has gold triples
+  (2WikiMultiHopQA). The prompt does not list the data's relations, so a correct triple in other
+  words counts as wrong. Both state what a reader considers necessary, not what the program used,
+  and are marked as attributed.
+- `Grounding`: the claims that the passages support. The claims are the sentences of the thoughts
+  and of the answer (`metrics.judged`). A short answer is rewritten as a sentence that answers the
+  question. The judge labels at most `MOST_CLAIMS` claims per call. If a claim has no usable label,
+  the metric of that part (thoughts or answer) is unscored. If no passage was retrieved, all claims
+  are unsupported without a call.
+- `Statements`: scores of long answers as in GraphRAG-Bench. Answer and gold answer are split into
+  statements, which are then matched by number. A supported answer statement is a true positive, any
+  other a false positive. A gold statement that the answer lacks is a false negative. Coverage is
+  the fraction of gold statements in the answer (published code splits the gold answer again for
+  it). Faithfulness is the fraction of answer statements that the passages support. If a reply has
+  no statements or names a number that does not exist, the question is unscored.
 """
 
 from collections import Counter
@@ -43,28 +44,28 @@ from ragbench.record import Fact, Record, ShownPassage
 from ragbench.retrievers.embedders import Embedder
 from ragbench.tokens import estimate_tokens
 
-#: Tokens of sentences or passages shown to who attributes; later ones are left out, counted as cut.
+#: Token limit of the texts shown to the attributor. Later ones are omitted and counted as cut.
 MAX_TOKENS = 6000
-#: The same for who judges claims and statements.
+#: Token limit of the passages shown to the judge of claims and statements.
 CONTEXT_TOKENS = 8000
-#: Twice what the longest gold chains have.
+#: Maximum number of triples in a reply: twice the length of the longest gold chains.
 MOST_TRIPLES = 10
 MOST_CLAIMS = 8
 
-#: Whether the passages support a claim; None for unscored.
+#: True if the passages support a claim; None means unscored.
 Label = bool | None
 
 
 class Attribution(Annotation):
-    """Fills `attribution` of every answer without citations of its own."""
+    """Supporting sentences of each answer whose program does not cite."""
 
     name = "attribution"
     signature = signatures.AttributeAnswer
-    #: The field of a record that it fills.
+    #: Field of a record that this annotation fills.
     field = "attribution"
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One, where the program cites nothing and sentences are known."""
+        """Return one unit if the program cites nothing and sentences are known."""
         if metrics.support_kind(record) == "cited":
             return ()
         rows, cut = sentences_of(record)
@@ -77,7 +78,7 @@ class Attribution(Annotation):
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[Any]]:
         if not set(reply.used) <= set(range(1, len(unit.data) + 1)):
-            raise UnusableError("a number that no sentence has")
+            raise UnusableError("the reply names a number that no sentence has")
         return [list(unit.data[number - 1][0]) for number in dict.fromkeys(reply.used)]
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
@@ -99,10 +100,11 @@ class Attribution(Annotation):
 
 
 def sentences_of(record: Record) -> tuple[list[tuple[Fact, str]], bool]:
-    """The sentences that can be named, each with the fact it is, and whether some were cut.
+    """Return the sentences of a record that can be cited, and True if some were cut.
 
-    Of a paragraph these are its sentences by its title; of a chunk those whose place in the
-    paragraphs is known (`holds`). Passages without known sentences give none.
+    Each sentence comes with its fact. For a paragraph, the fact is its title and the number of the
+    sentence. For a chunk, it is the known place in the paragraphs (`holds`). Passages without known
+    sentences yield none.
     """
     rows: list[tuple[Fact, str]] = []
     budget = MAX_TOKENS
@@ -127,14 +129,14 @@ def _facts(passage: ShownPassage) -> list[Fact]:
 
 
 class Evidence(Attribution):
-    """Fills `attributed_triples` of every answer that names none."""
+    """Annotation with the triples (`attributed_triples`) of answers that name none."""
 
     name = "evidence"
     signature = signatures.AttributeTriples
     field = "attributed_triples"
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One, where the data has gold triples, the program named none and passages are there."""
+        """Return one unit if there are gold triples and passages, but no named triples."""
         named = metrics.evidence_kind(record) == "cited"
         if named or not (metrics.gold_triples(record) and record.passages):
             return ()
@@ -144,18 +146,18 @@ class Evidence(Attribution):
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[list[str]]:
         if len(reply.triples) > MOST_TRIPLES:
-            raise UnusableError(f"more than {MOST_TRIPLES} triples")
+            raise UnusableError(f"the reply has more than {MOST_TRIPLES} triples")
         return [[triple.subject, triple.relation, triple.object] for triple in reply.triples]
 
 
 class Grounding(Annotation):
-    """Fills the judged chain fidelity and hallucination rate."""
+    """Judged chain fidelity and hallucination rate."""
 
     name = "grounding"
     signature = signatures.LabelClaims
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """Parts of at most `MOST_CLAIMS` claims, of the thoughts and then of the answer."""
+        """Return units of at most `MOST_CLAIMS` claims: thoughts first, then the answer."""
         if not record.passages:
             return []
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
@@ -168,11 +170,11 @@ class Grounding(Annotation):
 
     def read(self, unit: Unit, reply: dspy.Prediction) -> list[bool]:
         if len(reply.verdicts) != len(unit.inputs["claims"]):
-            raise UnusableError("another number of verdicts than of claims")
+            raise UnusableError("the number of verdicts differs from the number of claims")
         return [label == "supported" for label in reply.verdicts]
 
     def scores(self, record: Record, values: Sequence[Any]) -> Scores:
-        """Both metrics; None where a claim has no label, or there is no claim."""
+        """Return both metrics; None if a claim has no label or there is no claim."""
         chain, answer = map(_supported_share, _labels(record, values))
         return {
             "chain_fidelity_judged": chain,
@@ -204,7 +206,7 @@ class Grounding(Annotation):
 
 
 def _claims(record: Record) -> tuple[Sequence[str], Sequence[str]]:
-    """The claims of a record's thoughts, and of its answer, in words."""
+    """Return the claims of the thoughts and the claims of the answer as sentences."""
     answer = []
     for text in metrics.claims_of_answer(record):
         if not metrics.says_something(text):
@@ -219,7 +221,7 @@ def _parts(claims: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _labels(record: Record, values: Sequence[Any]) -> list[list[Label]]:
-    """The label of each claim of the thoughts, and of the answer, from the `values` of units."""
+    """Return the label of each claim of the thoughts and of the answer."""
     every = iter(values)
     rows = []
     for claims in _claims(record):
@@ -241,7 +243,7 @@ def _supported_share(labels: Sequence[Label]) -> float | None:
 
 
 class Statements(Annotation):
-    """Fills the scores of every answered question of one of the benchmark's four types."""
+    """Scores of answered questions of one of the four question types of GraphRAG-Bench."""
 
     name = "statements"
     signature = signatures.MatchStatements
@@ -250,7 +252,7 @@ class Statements(Annotation):
         self.embedder = embedder
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One, where the question has one of the four types."""
+        """Return one unit if the question has one of the four types."""
         if record.qtype not in metrics.SCORES_OF_TYPE:
             return ()
         pids: list[str] = []
@@ -305,7 +307,7 @@ class Statements(Annotation):
         }
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
-        """Beside the counts: the embedder, and the answers of other question types."""
+        """Add the embedder and the number of answers of other types to the counts."""
         counts = annotated.counts()
         return {
             **counts,
@@ -330,7 +332,7 @@ def _split(question: str, text: str, lm: RagbenchLM) -> list[str]:
             if statement.strip():
                 statements.append(statement.strip())
         if not statements:
-            raise UnusableError("a text was split into no statements")
+            raise UnusableError("the reply splits a text into no statements")
         return statements
 
     inputs = {"question": question, "text": text}
@@ -350,5 +352,5 @@ def _faithful(context: Sequence[str], statements: Sequence[str], lm: RagbenchLM)
 def _count(numbers: Sequence[int], n: int) -> int:
     distinct = set(numbers)
     if not distinct <= set(range(1, n + 1)):
-        raise UnusableError("a number that no statement has")
+        raise UnusableError("the reply names a number that no statement has")
     return len(distinct)

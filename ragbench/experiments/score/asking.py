@@ -1,9 +1,9 @@
-"""How a model is asked about finished records, and the journal of what it said.
+"""Calls to a model about finished records, and the journal of its replies.
 
-A reply is read strictly, and asked for once more if it cannot be read. It is a row of the run's
-table `replies` as soon as it comes: what was asked (as a hash), what came of it, and every call
-with its price. A reply that could not be used is kept as the result; what the provider failed is
-asked again next time. Calls are filed with kind `judge`: they are no cost of answering.
+Replies are read strictly. An unreadable reply is requested again, once. Each reply is written to
+the table `replies` at once: a hash of the request, the result, and every call with its price. An
+unusable reply is a result. The next command repeats units that failed at the provider. Calls have
+the kind `judge`, because they are not a cost of answering.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from ragbench.redact import redact
 
 Value = TypeVar("Value")
 
-#: Temperature of what is asked once more.
+#: Temperature of a retry.
 AGAIN_TEMPERATURE = 0.7
 
 
@@ -42,10 +42,13 @@ class UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Asking:
-    """With what a model is asked: the LM, and how many calls at once.
+    """The LM to ask, and how to call it.
 
-    `on_reply` is called after each reply with the number done, the number in all, and what the
-    judge said so far. A batch is looked at after `wait_s` seconds, and then ever more seldom.
+    Attributes:
+        lm: The LM.
+        workers: Maximum number of concurrent calls.
+        on_reply: Called after each reply with the number done, the total, and a status text.
+        wait_s: First pause in seconds between two looks at a batch. Pauses grow.
     """
 
     lm: RagbenchLM
@@ -54,18 +57,22 @@ class Asking:
     wait_s: float = 2.0
 
     def check(self) -> None:
-        """Refuse an LM that cannot be called, or whose price is needed and not known."""
+        """Reject an LM that cannot be called, or whose required price is unknown."""
         check_price(self.lm.model, priced=self.lm.pricing.known, cure=GIVE_PRICE)
         self.lm.check("the judge")
 
 
 @dataclass(frozen=True)
 class Unit:
-    """One thing that is asked about a question.
+    """One request about one question.
 
-    `parts` is all that decides the reply beside the model, JSON-ready; `data` is what reading the
-    reply needs. `cut` says that not everything could be shown. `calls` is how many calls it takes
-    where every reply can be used.
+    Attributes:
+        qid: Id of the question.
+        parts: JSON-ready values that determine the reply, apart from the model.
+        inputs: Inputs of the signature.
+        data: Values that are needed to read the reply.
+        cut: True if the prompt omits some text.
+        calls: Number of calls if every reply is usable.
     """
 
     qid: str
@@ -78,27 +85,27 @@ class Unit:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came of a unit; where there is no value, `why` gives the reason."""
+    """Result of a unit. `why` gives the reason if there is no value."""
 
     value: Any
     why: str
     calls: tuple[Call, ...]
-    failed: bool = False  # by the provider
-    refused: bool = False  # by a limit of the command
+    failed: bool = False  # The provider failed.
+    refused: bool = False  # A limit of the command was reached.
 
 
 @dataclass
 class Session:
-    """What is asked about the records of a run, and the replies to it.
+    """Requests about the records of a run, with their replies.
 
     Attributes:
-        asking: With what it is asked.
-        name: The name of the annotation, such as "judge".
-        ask: Gives the value of a unit, JSON-ready; raises UnusableError.
-        store: The database that has the journal.
-        units: What is asked, by a hash of all that decides the reply.
-        replies: The replies so far, by the same.
-        earlier: The calls of failed tries that were made again since.
+        asking: The LM and how to call it.
+        name: Name of the annotation, such as "judge".
+        ask: Function that returns the JSON-ready value of a unit. Raises UnusableError.
+        store: Database of the journal.
+        units: Units by a hash of everything that determines the reply.
+        replies: Replies so far, by the same hash.
+        earlier: Calls of failed attempts that were repeated later.
     """
 
     asking: Asking
@@ -110,7 +117,14 @@ class Session:
     earlier: tuple[Call, ...] = ()
 
     def add(self, key: str, reply: Reply) -> None:
-        """Write a reply to the journal; of a unit that a limit cut off only what it took."""
+        """Write a reply to the journal.
+
+        If a limit stopped the unit, only its calls are written.
+
+        Args:
+            key: Hash of the unit.
+            reply: The reply.
+        """
         if not reply.refused or reply.calls:
             model = self.asking.lm.model
             row = {"qid": self.units[key].qid, "pass": self.name, "key": key, "model": model}
@@ -124,7 +138,7 @@ class Session:
             self.replies[key] = reply
 
     def tell(self, done: int, n: int) -> None:
-        """Say that `done` of `n` replies are there, and the share that calls an answer correct."""
+        """Report progress, with the fraction of answers judged correct so far."""
         if self.asking.on_reply:
             verdicts = Counter(str(reply.value) for reply in self.replies.values())
             right = verdicts["correct"]
@@ -133,24 +147,24 @@ class Session:
 
 
 def key_of(*values: Any) -> str:
-    """A hash of `values`, which must be JSON."""
+    """Return a hash of `values`, which must be JSON-ready."""
     text = json.dumps(values, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 def read_journal(run: RunFolder) -> list[dict[str, Any]]:
-    """The replies in the journal of `run`, oldest first, without what became of batches."""
+    """Return the replies in the journal of `run`, oldest first, without batch events."""
     return [row for row in run.replies() if "batch" not in row]
 
 
 def reply_of(row: Mapping[str, Any]) -> Reply:
-    """The reply in a row of the journal."""
+    """Return the reply in a row of the journal."""
     calls = tuple(map(parse_call, row["calls"]))
     return Reply(row["value"], row["why"], calls, failed=row["provider_failed"])
 
 
 def ask_once(session: Session, key: str) -> Reply:
-    """The reply to the unit at `key`, asked once."""
+    """Ask the unit at `key` once and return its reply."""
     value = None
     why = ""
     failed = False
@@ -185,11 +199,23 @@ def ask_strictly(
     inputs: Mapping[str, Any],
     read: Callable[[dspy.Prediction], Value],
 ) -> Value:
-    """What `read` makes of the reply to `signature`; one that it refuses is asked for once more.
+    """Ask `signature` and read the reply strictly; retry once if it cannot be read.
 
-    Nothing is mended: a label that a lenient reader would guess at counts as unreadable here.
-    `read` raises `UnusableError` where it cannot use the reply. The second call is filed as a
-    fallback.
+    Nothing is repaired: a label that a lenient reader would guess counts as unreadable. The second
+    call
+    is recorded as a fallback.
+
+    Args:
+        signature: The signature.
+        lm: The LM.
+        inputs: Inputs of the signature.
+        read: Function that converts a reply. Raises UnusableError if it cannot.
+
+    Returns:
+        The result of `read`.
+
+    Raises:
+        UnusableError: Both replies are unusable.
     """
     adapter: dspy.Adapter = LenientJSON() if lm.supports_response_schema else _ChatOnce()
     predictor = predict(signature)
@@ -204,24 +230,24 @@ def ask_strictly(
                 reply = predictor(**inputs)
                 if not counts["label_repair"]:
                     return read(reply)
-                why = "the reply had to be mended"
+                why = "the reply had to be repaired"
             except (AdapterParseError, UnusableError) as error:
                 why = str(error)
     raise UnusableError(why.strip().partition("\n")[0][:200] or "unreadable")
 
 
 class _ChatOnce(LenientChat):
-    """`LenientChat` without its second call: a reply is asked for again by `ask_strictly`."""
+    """`LenientChat` without its second call: `ask_strictly` retries itself."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
-        """As `dspy.ChatAdapter`."""
+        """Call `dspy.ChatAdapter`."""
         return list(dspy.ChatAdapter.__call__(self, *args, **kwargs))
 
 
 def _again(lm: RagbenchLM) -> RagbenchLM:
-    """`lm` for asking the same once more: another seed, some temperature, other cached replies."""
+    """Return `lm` for a retry: a new seed, a higher temperature, and other cached replies."""
     settings: dict[str, Any] = {"rollout_id": (lm.kwargs.get("rollout_id") or 1000) + 1}
-    if lm.kwargs.get("temperature") is not None:  # some models refuse it
+    if lm.kwargs.get("temperature") is not None:  # Some models reject it.
         settings["temperature"] = AGAIN_TEMPERATURE
     copied = lm.copy(**settings)
     assert isinstance(copied, RagbenchLM)
@@ -229,7 +255,7 @@ def _again(lm: RagbenchLM) -> RagbenchLM:
 
 
 def uncached(lm: RagbenchLM, repeat: int) -> RagbenchLM:
-    """Return `lm` for asking the same again: with another seed, and without a cache of replies."""
+    """Return `lm` for a repeat: a new seed, and no cache of replies."""
     settings: dict[str, Any] = {"cache": False}
     if lm.kwargs.get("seed") is not None:
         settings["seed"] = lm.kwargs["seed"] + repeat
@@ -239,7 +265,7 @@ def uncached(lm: RagbenchLM, repeat: int) -> RagbenchLM:
 
 
 def ask_directly(session: Session, todo: Sequence[str]) -> None:
-    """Ask several of the units at `todo` at once, and keep each reply as it comes."""
+    """Ask the units at `todo` concurrently and save each reply at once."""
     lock = threading.Lock()
     stop = threading.Event()
 

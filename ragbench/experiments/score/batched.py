@@ -1,12 +1,12 @@
-"""Annotation through a provider's batches: half the price, and an answer within a day.
+"""Annotation through a provider's batches: half the price, answers within a day.
 
-Every task is asked with an LM that collects what it would have sent. What was collected goes out as
-a batch; with its replies the tasks are asked again, as often as it takes: a task that needs a
-second call, or a second try, waits for a second batch. The prompts, the strict reading and the rows
-of the journal are those of direct calls.
+Each unit is asked with an LM that collects requests instead of sending them. The requests are
+submitted as a batch. When its replies arrive, the units are asked again with them. A unit that
+needs a second call or a retry waits for the next batch. Prompts, strict reading and journal rows
+are those of direct calls.
 
-A batch is in the journal as soon as it has an id, and all its replies before any is used. An
-annotation that was cut off asks for the batches in its journal first.
+A batch is in the journal as soon as it has an id. All its replies are written before any is used.
+An interrupted annotation first fetches the batches in its journal.
 """
 
 import json
@@ -27,15 +27,15 @@ from ragbench.lms.batch import (
 )
 from ragbench.lms.calls import Amount, CallRefusedError, Reservation, Scope, room
 
-#: Both take more: 50,000 requests and 200 MB (OpenAI), 100,000 and 256 MB (Anthropic).
+#: Limits of a batch. OpenAI accepts 50,000 requests and 200 MB, Anthropic 100,000 and 256 MB.
 _MOST_ITEMS, _MOST_BYTES = 10_000, 90_000_000
 _NO_RESULT = BatchReply(504, {"error": {"message": "the batch has no result for it"}})
-#: A batch as the journal has it: `id`, `keys` of its items, and `tasks` that wait for it.
+#: Journal entry of a batch: `id`, `keys` of its items, and `tasks` that wait for it.
 Batch = Mapping[str, Any]
 
 
 def open_batches(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
-    """The batches in the journal's rows whose replies are not there yet."""
+    """Return the batches in the journal's rows that have no replies yet."""
     batches: dict[str, Batch] = {}
     for row in rows:
         if row.get("batch") == "submitted":
@@ -46,7 +46,7 @@ def open_batches(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
 
 
 def under_way(rows: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Keys of the tasks whose replies come with a batch that has not been fetched."""
+    """Return the keys of units that wait for a batch that was not fetched yet."""
     keys: set[str] = set()
     for batch in open_batches(rows):
         keys.update(batch["tasks"])
@@ -54,7 +54,7 @@ def under_way(rows: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 class BatchRunner:
-    """Asks tasks through batches; see the module. Used once."""
+    """Annotation through batches, for a single use."""
 
     def __init__(
         self,
@@ -67,18 +67,18 @@ class BatchRunner:
         self.client = client
         self._open = open_batches(rows)
         for row in rows:
-            for key, reply in row.get("replies", {}).items():  # of a batch
-                if reply["status"] < 300:  # what failed before is tried anew by a new command
+            for key, reply in row.get("replies", {}).items():  # Row of a batch.
+                if reply["status"] < 300:  # A new command retries failed ones.
                     client.replies[key] = BatchReply(**reply)
         self.service = service_of(client.spec)
         self._n = self._done = 0
 
     def run(self, todo: Sequence[str]) -> None:
-        """Ask the units at `todo`, and write each result as its replies come.
+        """Ask the units at `todo`, and write each result as its replies arrive.
 
         Raises:
-            RunError: the provider cannot be reached, or refuses a batch; what was submitted is
-                kept, and the same command continues.
+            RunError: The provider is unreachable or rejects a batch. Submitted batches stay in the
+                journal, and the same command resumes.
         """
         self._n = len(todo)
         try:
@@ -91,7 +91,7 @@ class BatchRunner:
             self.service.close()
 
     def _ask(self, keys: Sequence[str]) -> list[str]:
-        """Ask the units at `keys`; fetch the replies that some wait for, and give those back."""
+        """Ask the units at `keys`, fetch the next batch, and return those that waited."""
         waiting: dict[str, Item] = {}
         for key in keys:
             self.client.begin(key)
@@ -113,14 +113,14 @@ class BatchRunner:
                 self._fetch(batch, reservation)
         except CallRefusedError:
             return []
-        # What did not fit may do so now: a batch takes less than it could have taken.
+        # Items that did not fit may fit now: a batch uses less than its reserved maximum.
         return list(waiting)
 
     def _next_batch(self, waiting: Mapping[str, Item]) -> tuple[dict[str, Item], Amount]:
-        """The items of the next batch, one at least, and what they take at the most.
+        """Return the items of the next batch, at least one, and their maximum usage.
 
-        They are as many as a batch and the limits have room for; one that no limit has room for is
-        refused later.
+        The batch holds as many items as its size and the limits allow. A single item
+        that exceeds a limit is refused later.
         """
         budget = room()
         total = Amount(calls=0)
@@ -138,7 +138,7 @@ class BatchRunner:
         return chosen, total
 
     def _fetch(self, batch: Batch, reservation: Reservation | None = None) -> None:
-        """Wait for the replies of `batch`, and keep them."""
+        """Wait for the replies of `batch` and save them."""
         first_wait = self.session.asking.wait_s
         wait = first_wait
         replies = None

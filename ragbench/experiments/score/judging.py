@@ -1,10 +1,14 @@
-"""The judge: a model decides whether an answer means the gold one, and why a wrong one is wrong.
+"""The judge: a model decides if an answer matches the gold answer, and why a wrong one is wrong.
 
-Two rules of verdicts. `ragbench` shows the question and all gold answers and reads a typed verdict
-strictly; a reply that cannot be read is asked for once more and is then `unscored`, a class of its
-own. `arag` is that of A-RAG and LinearRAG: no question, the first gold answer, right only if the
-reply, stripped and in lower case, is exactly "correct". What each divides by is in its protocol.
-The prompt is ours: theirs has the same three criteria.
+There are two rules of verdicts:
+
+- `ragbench` shows the question and all gold answers, and reads a typed verdict strictly. It retries
+  an unreadable reply once. If that fails too, the answer is `unscored`, which is a separate class.
+- `arag` is the rule of A-RAG and LinearRAG: no question, the first gold answer, and correct only if
+  the stripped reply in lower case equals "correct".
+
+The protocol of each rule defines its denominator. The prompt is not the published one, but has the
+same three criteria.
 """
 
 from collections import Counter
@@ -42,11 +46,11 @@ The generated answer is right if it holds the key information of the gold answer
 in its facts, and says nothing against it. Reply with one word and nothing else: correct or \
 incorrect."""
 
-#: Tokens of passages, or of steps, shown with a question whose mistake is explained.
+#: Token limit of the passages, or of the steps, in the prompt about a wrong answer.
 CONTEXT_TOKENS = 6000
-#: Tokens of one step.
+#: Token limit of one step.
 _STEP_TOKENS = 300
-#: A-RAG's mode of a failure -> the level of causes that it is of.
+#: Maps each failure mode of A-RAG to its level of causes.
 _LEVEL_OF_MODE = {
     "entity_confusion": "reading",
     "wrong_strategy": "control",
@@ -58,7 +62,7 @@ _LEVEL_OF_MODE = {
 
 
 class Judging(Annotation):
-    """Fills the metric of its rule, at the judge's own temperature.
+    """Verdicts on answers, at the judge's own temperature. They fill the metric of the rule.
 
     Args:
         rule: Rule of verdicts.
@@ -83,7 +87,7 @@ class Judging(Annotation):
         return units
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:
-        """The reply: a verdict, or by A-RAG's rule any text."""
+        """Return the reply: a verdict, or any text under A-RAG's rule."""
         if unit.data:
             lm = uncached(lm, unit.data)
         if self.ours:
@@ -99,7 +103,7 @@ class Judging(Annotation):
         return {self.name: fmean(verdicts) if verdicts else None}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
-        """Counts, how many answers that match a gold answer exactly it rejects, and its changes.
+        """Return counts of verdicts, of rejected exact matches, and of changed verdicts.
 
         An answer with verdicts of both kinds is `changed`, and neither correct nor incorrect.
         """
@@ -134,7 +138,7 @@ class Judging(Annotation):
 
     @staticmethod
     def describe(name: str, summary: AnnotationSummary) -> list[str]:
-        """What a judge said, and how far it can be believed."""
+        """Return the verdicts of a judge as text, with signs that it is unreliable."""
         lines = [
             f"{name} by {summary['model']}: {summary['correct']} correct, "
             f"{summary['incorrect']} incorrect, {summary['failed']} failed, {spending(summary)}"
@@ -149,7 +153,7 @@ class Judging(Annotation):
         if summary["exact_rejected"]:
             lines.append(
                 f"  it rejects {summary['exact_rejected']} of {summary['exact']} answers that "
-                "match a gold answer exactly: it cannot be trusted far"
+                "match a gold answer exactly, so it is unreliable"
             )
         return lines
 
@@ -161,7 +165,16 @@ def _verdicts(values: Sequence[Any]) -> list[float]:
 
 
 def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) -> None:
-    """Refuse an `lm` that answered any of `records`; its weights count, not its address."""
+    """Refuse a judge that answered any of the records.
+
+    Args:
+        records: Records to judge.
+        lm: The judge. Its model counts, not its address.
+        allow_self: Allow it anyway.
+
+    Raises:
+        ConfigError: `lm` answered a record.
+    """
     models = set()
     for record in records:
         for call in record.ledger.calls:
@@ -169,18 +182,22 @@ def check_judge(records: Sequence[Record], lm: RagbenchLM, *, allow_self: bool) 
                 models.add(call.model.partition("@")[0])
     if lm.model.partition("@")[0] in models and not allow_self:
         raise ConfigError(
-            f"{lm.model} answered these questions, and a model favours its own answers; "
-            "give another --judge, or --allow-self-judge"
+            f"--judge {lm.model} answered these questions, and a model favors its own answers. "
+            "Use another --judge, or add --allow-self-judge."
         )
 
 
 class Causes(Annotation):
-    """The causes that rules cannot decide; `rules` are those of the rules, by question id.
+    """Causes of wrong answers that rules cannot decide.
 
-    Rules decide most causes from the record, and these stay as they are. Whether a wrong answer
-    means the same, is a part of the gold answer, or another thing of its kind is a question of
-    meaning: there a model chooses one of six, and its causes are marked as the model's. A reply
-    that cannot be read, after a second try, leaves the cause undecided.
+    Rules decide most causes from the record, and these stay unchanged. Three cases depend on
+    meaning:
+    the answer means the same, is part of the gold answer, or is another thing of its kind. There, a
+    model chooses one of six options, and the cause is marked as the model's. If the reply is
+    unreadable after a retry, the cause stays undecided.
+
+    Args:
+        rules: The causes that the rules found, by question id.
     """
 
     name = "mistake"
@@ -190,7 +207,7 @@ class Causes(Annotation):
         self.rules = rules
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One, where the rules leave the cause open."""
+        """Return one unit if the rules leave the cause open."""
         if record.qid not in self.rules or self.rules[record.qid].name not in UNDECIDED:
             return ()
         context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
@@ -203,7 +220,15 @@ class Causes(Annotation):
         return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
 
     def cause(self, record: Record, annotated: Annotated | None) -> Cause:
-        """The cause that the model's choice stands for; the rules' where it was not asked."""
+        """Return the cause of a wrong answer.
+
+        Args:
+            record: The record.
+            annotated: Choices of the model. None: it was not asked.
+
+        Returns:
+            The cause that the model chose, or that of the rules if the model was not asked.
+        """
         rule = self.rules[record.qid]
         units = annotated.units.get(record.qid) if annotated else None
         reply = units[0][1] if units else None
@@ -216,7 +241,7 @@ class Causes(Annotation):
         return Cause(level, kind, f"the model says: {words}", by="model")
 
     def level_and_kind(self, record: Record, value: str) -> tuple[str, str]:
-        """Those of the cause that a choice of the model stands for."""
+        """Return level and kind of the cause that the model chose."""
         gold = set(record.gold_pids)
         same = ("data", "metrics_disagree")
         if self.rules[record.qid].kind == "among_words":
@@ -235,17 +260,18 @@ class Causes(Annotation):
 
 
 class FailureModes(Causes):
-    """A-RAG's six modes of failure (Du et al. 2026), which a model names from the steps taken.
+    """A-RAG's six failure modes (Du et al. 2026), named by a model from the steps of a program.
 
-    A question that an error or a limit ended, and one without an answer though everything was
-    shown, keep the cause of the rules, and are not asked about.
+    Two kinds of question keep the cause of the rules and are not asked about: one that an error or
+    a
+    limit ended, and one without an answer although everything was in context.
     """
 
     name = "failure_mode"
     signature = NameFailure
 
     def units(self, record: Record) -> Sequence[Unit]:
-        """One, where the answer is wrong and no rule says why."""
+        """Return one unit if the answer is wrong and no rule explains it."""
         rule = self.rules.get(record.qid)
         if rule is None or rule.name in ("control/budget", "control/gave_up"):
             return ()
@@ -266,12 +292,12 @@ class FailureModes(Causes):
         return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
 
     def level_and_kind(self, record: Record, value: str) -> tuple[str, str]:
-        """Those of a mode."""
+        """Return level and kind of a mode."""
         return _LEVEL_OF_MODE[value], value
 
 
 def _steps_shown(record: Record) -> tuple[list[str], bool]:
-    """Return the steps and searches of `record` as far as they fit, and whether some did not."""
+    """Return the steps and searches that fit, and True if some did not fit."""
     entries = []
     for step in record.steps:
         texts = list(filter(None, (step.input, step.thought, step.observation)))

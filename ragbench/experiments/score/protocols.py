@@ -1,9 +1,9 @@
-"""Published evaluation protocols: what each fixes, and how far a run is from it.
+"""Published evaluation protocols: the settings that each fixes, and how a run deviates.
 
-`protocols.yaml` declares them: corpus view, depth, metrics with their denominators, judge, and what
-prompts must be, each as its official code has it, with the source of every fact. `apply` computes
-the scores from a run's records and lists every deviation of the run that can be seen; what
-cannot be seen from a record is listed as not checked.
+`protocols.yaml` declares them as in the official code: corpus view, depth, metrics with their
+denominators, judge and prompts, with the source of every fact. `apply` computes the scores from the
+records of a run and lists every visible deviation. Requirements that a record cannot show are
+listed as not checked.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -23,25 +23,26 @@ from ragbench.programs.core.departures import sources
 from ragbench.record import Record
 from ragbench.registry import Registry
 
-#: all: every question, failed and missing ones as 0. not_blank: the predictions that are not blank;
-#: a question that an error ended has its message as one, and is wrong. scored: the answered
-#: questions that have the score at all (published code drops NaN).
+#: Questions that a mean includes. "all" means every question, with failed and missing ones as 0.
+#: "not_blank" means the predictions that are not blank. A failed question counts with its error
+#: message, as a wrong prediction. "scored" means the answered questions that have the score
+#: (published code drops NaN).
 Denominator = Literal["all", "not_blank", "scored"]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric as a protocol takes it."""
+    """A metric with the denominator and question types of a protocol."""
 
     metric: str
     over: Denominator = "all"
-    qtypes: tuple[str, ...] = ()  # only these question types; all if empty
-    label: str = ""  # what the protocol calls it, where that is another name
+    qtypes: tuple[str, ...] = ()  # Question types; empty means all.
+    label: str = ""  # Name in the protocol, if it differs.
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a published evaluation fixes; see the module."""
+    """The settings that a published evaluation fixes; see the module."""
 
     name: str
     description: str
@@ -54,18 +55,18 @@ class Protocol:
     questions: int | None = None
     golds: Literal["all", "first"] = "all"
     judge: str = ""
-    judge_model: str = ""  # whatever answered
+    judge_model: str = ""  # Prefix of the judge's model name; empty means any.
     self_judged: bool = False
-    #: What `--judge` is asked for: a verdict on each answer, or a match of its statements.
+    #: Task of `--judge`: a verdict on each answer, or a match of its statements.
     judged_by: Literal["verdict", "statements"] = "verdict"
     temperature: float | None = None
-    answer_styles: tuple[str, ...] = ()  # the knob's values whose answers are as long as there
+    answer_styles: tuple[str, ...] = ()  # Values of the knob with answers of the same length.
     prompt: str = ""
-    always: tuple[str, ...] = ()  # deviations of ragbench itself
+    always: tuple[str, ...] = ()  # Deviations of ragbench itself.
     unchecked: tuple[str, ...] = ()
 
     def fixed(self) -> dict[str, tuple[Any, ...]]:
-        """By name the values that each setting of a run may have; empty for any."""
+        """Return the allowed values of each setting by name; empty if any is allowed."""
         settings = {
             "corpus view": self.view,
             "setting": self.setting,
@@ -76,11 +77,11 @@ class Protocol:
         return {"data": self.datasets, **ones, "k": self.k, "answer_style": self.answer_styles}
 
     def lines(self) -> Iterable[str]:
-        """What it fixes, for people."""
+        """Yield the fixed settings as lines of text."""
         yield f"{self.name}: {self.description}"
         yield f"source: {self.source}"
         yield from (f"{name}: {_either(values)}" for name, values in self.fixed().items() if values)
-        yield f"gold answers: {'the first alone' if self.golds == 'first' else 'the best of all'}"
+        yield f"gold answers: {'only the first' if self.golds == 'first' else 'the best of all'}"
         for name, value in (("prompts", self.prompt), ("judge", self.judge)):
             if value:
                 yield f"{name}: {value}"
@@ -138,7 +139,16 @@ def scores_of(
     records: Sequence[Record],
     clusters: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> dict[str, dict[str, Any] | None]:
-    """Return the protocol's scores of `records` by the names of its measures, JSON-ready."""
+    """Compute the scores of a protocol.
+
+    Args:
+        protocol: The protocol.
+        records: Records of a run, failed ones included.
+        clusters: Cluster of each question by id. A question that is missing is its own cluster.
+
+    Returns:
+        JSON-ready score by name of the measure. None if no answer has that score.
+    """
     scored = list(records)
     if protocol.golds == "first":
         scored = [replace(record, answers=record.answers[:1]) for record in records]
@@ -177,7 +187,7 @@ def _either(values: Sequence[Any]) -> str:
 
 
 def _of_program(card: RunCard) -> Iterator[str]:
-    """What the program of the run does otherwise than its source, with the knobs of the run."""
+    """Yield how the program of the run, with its knobs, departs from its source."""
     source = sources().get(str(card.identity.get("program")))
     for departure in source.departures if source else ():
         if departure.holds(card.knobs):
@@ -200,12 +210,12 @@ def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Ite
         if allowed and actual[name] not in allowed:
             yield f"{name}: {actual[name]}, not {_either(allowed)}"
     split = identity.get("split")
-    if split != "all":  # all questions of a published file are the published list
+    if split != "all":  # The published list is every question of the file.
         yield f"questions are ragbench's {split} split of the file, not the published list of ids"
     if card.compiled or identity.get("compiled"):
         yield "prompts: compiled on this data set, which no published protocol does"
     if protocol.golds == "first" and any(len(r.answers) > 1 for r in records):
-        yield "gold answers: this data has aliases; they are left out here as the protocol asks"
+        yield "gold answers: the aliases in this data are ignored, as the protocol requires"
 
 
 def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[str]:
@@ -215,13 +225,13 @@ def _of_attribution(protocol: Protocol, records: Sequence[Record]) -> Iterable[s
         yield from _of_kinds("support", list(map(metrics.support_kind, answered)), "")
     if any(name.startswith("evidence_") for name in metric_names):
         if not any(record.extra.get("evidence_forms") for record in records):
-            yield "evidence: entities by the questions' names alone; --alias-file has the others"
-        reason = "; that step is not told the data's relations"
+            yield "evidence: entities match by the questions' names only; add --alias-file"
+        reason = "; its prompt does not list the data's relations"
         yield from _of_kinds("evidence", list(map(metrics.evidence_kind, answered)), reason)
 
 
 def _of_kinds(noun: str, kinds: Sequence[str | None], reason: str) -> Iterable[str]:
-    """How many answers have what a separate step named, or name none; nothing where all do."""
+    """Yield the number of answers with attributed facts and of those with none."""
     if "attributed" in kinds:
         n = kinds.count("attributed")
         yield f"{noun}: of {n} answers named by a separate step, not by the program{reason}"
@@ -236,7 +246,7 @@ def _of_judge(
     judging = judges.get("statements" if statements else "judge_arag")
     if judging is None:
         rule = "" if statements else " --judge-rule arag"
-        yield f"judge: none was asked; give --judge LM{rule}"
+        yield f"judge: none; add --judge LM{rule}"
         return
     if protocol.self_judged and judging["model"] != card.model:
         yield f"judge: {judging['model']}, not the answering model {card.model}"
@@ -246,7 +256,7 @@ def _of_judge(
     if statements:
         yield f"similarity: {judging['embedder']}, not bge-large-en-v1.5"
         if judging["unscored"]:
-            yield f"judge: {judging['unscored']} answers are unscored and left out of the means"
+            yield f"judge: {judging['unscored']} answers are unscored and excluded from the means"
     elif judging["unscored"]:
         yield (
             f"judge: {judging['unscored']} replies were neither correct nor incorrect; "
@@ -260,7 +270,7 @@ PROTOCOLS: Registry[Protocol] = Registry("protocol", package="ragbench.experimen
 
 
 def add_protocol(name: str, **fields: Any) -> None:
-    """Register a protocol; a third-party package calls it where its entry point is imported.
+    """Register a protocol. A third-party package calls this when its entry point is imported.
 
     Args:
         name: Name of the protocol.

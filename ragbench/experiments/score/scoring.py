@@ -1,6 +1,6 @@
-"""Scores of a finished run, computed from its records; the answering model is not asked again.
+"""Scores of a finished run, computed from its records without calls to the answering model.
 
-What the judges of a request would take is estimated before anything is asked.
+The usage of the judges is estimated before anything is asked.
 """
 
 import json
@@ -32,27 +32,27 @@ from ragbench.record import Record
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.tokens import estimate_tokens
 
-#: Metrics, and fields of a record, that a model filled: kept from one scoring to the next.
+#: Metrics, and fields of a record, that a model filled. Later scorings retain them.
 _KEPT = (*JUDGED, *ASKED)
 _ATTRIBUTED = ("attribution", "attributed_triples")
-#: Tokens of a prompt beside instructions and inputs: the names and forms of its fields.
+#: Tokens of a prompt for the names and formats of fields, next to instructions and inputs.
 _FRAME = 150
 
 
 @dataclass(frozen=True)
 class JudgeRequest:
-    """Which judge to ask, and how."""
+    """The judge and how to ask it."""
 
     asking: Asking
-    rule: Rule | Literal["grounding"] = "ragbench"  # grounding: of claims, not of answers
+    rule: Rule | Literal["grounding"] = "ragbench"  # grounding judges claims, not answers
     allow_self: bool = False
-    embedder: str = "local"  # for protocols that compare answers by similarity
-    repeats: int = 1  # verdicts on each answer
+    embedder: str = "local"  # Used by protocols that compare answers by similarity.
+    repeats: int = 1  # Verdicts on each answer.
 
 
 @dataclass(frozen=True)
 class ScoreRequest:
-    """What to score a run by; no metrics means the usual ones."""
+    """The metrics to score a run by. No metrics means the default ones."""
 
     metrics: tuple[str, ...] = ()
     protocol: str | None = None
@@ -61,7 +61,7 @@ class ScoreRequest:
 
     @property
     def published(self) -> Protocol | None:
-        """The protocol itself."""
+        """The protocol object, or None."""
         if self.protocol:
             return get_protocol(self.protocol)
         return None
@@ -69,9 +69,9 @@ class ScoreRequest:
 
 @dataclass(frozen=True)
 class Scored:
-    """A scored run: its card, its records with all scores merged in, its summary.
+    """A scored run: its card, its records with all scores merged in, and its summary.
 
-    `void` names what was asked of a model now and got no usable reply at all.
+    `void` names the annotations of this command that got no usable reply.
     """
 
     folder: Path
@@ -83,12 +83,26 @@ class Scored:
 
 
 def score_run(folder: Path, request: ScoreRequest) -> Scored:
-    """The run in `folder`, scored; writes its scores to its database, and `scores.json`.
+    """Score a run and write its scores to its database and to `scores.json`.
 
     The table `scores` has a row for each answer: its scores, and the sentences and triples that a
-    model attributed to it. A question that is asked again has a new answer, without scores until it
-    is scored. What models said before is kept as long as the answer is the same, so scores can be
-    added one after another; records are never rewritten.
+    model
+    attributed to it. A question that is asked again has a new answer, which has no scores until it
+    is
+    scored. Earlier judge results are retained while the answer is the same, so scores can be added
+    one
+    after another. Records are never rewritten.
+
+    Args:
+        folder: Folder of the run.
+        request: Metrics, protocol, judge and attributor.
+
+    Returns:
+        The scored run.
+
+    Raises:
+        RunError: The folder has no records or another process uses it.
+        ConfigError: The judge answered the questions itself, or the options conflict.
     """
     run = RunFolder(folder, check=True)
     card = run.card
@@ -138,7 +152,7 @@ def _asked(
     request: ScoreRequest,
     notes: dict[str, AnnotationSummary],
 ) -> tuple[list[Record], tuple[str, ...]]:
-    """`records` with what the models of `request` say of them, and what got no usable reply.
+    """Annotate `records`; return them and the annotations without a usable reply.
 
     Summaries are added to `notes`.
     """
@@ -154,7 +168,8 @@ def _asked(
         for record in records:
             if not record.failed:
                 record = annotation.fill(record, annotated.values(record.qid))
-            if annotated.is_void:  # not even what needs no model, such as an answer from nothing
+            # A void annotation clears even scores that need no model (an answer without passages).
+            if annotated.is_void:
                 names = annotation.scores(record, annotated.values(record.qid))
                 record = replace(record, scores={**record.scores, **dict.fromkeys(names)})
             filled.append(record)
@@ -165,7 +180,7 @@ def _asked(
 def _annotations(
     request: ScoreRequest, records: list[Record]
 ) -> Iterator[tuple[Asking, Annotation]]:
-    """What `request` asks models about `records`, in order, and with what."""
+    """Yield the annotations that `request` asks for, in order, with their LM."""
     if request.attributor:
         yield request.attributor, Attribution()
         if any(not record.failed and gold_triples(record) for record in records):
@@ -175,7 +190,7 @@ def _annotations(
         return
     protocol = request.published
     if judge.repeats > 1 and judge.rule == "grounding":
-        raise ConfigError("--judge-repeats repeats verdicts on answers; leave out grounding")
+        raise ConfigError("--judge-repeats does not apply to --judge-rule grounding. Remove one.")
     if protocol and protocol.judged_by == "statements":
         yield judge.asking, Statements(make_embedder(judge.embedder))
     elif judge.rule != "grounding":
@@ -185,9 +200,16 @@ def _annotations(
 
 
 def estimate_scoring(folder: Path, request: ScoreRequest) -> Estimate:
-    """What the judge and the attributor of `request` would take on the run in `folder`.
+    """Estimate the usage of the judge and the attributor.
 
-    What is in the run's journal is not asked again.
+    Units with a reply in the run's journal are free.
+
+    Args:
+        folder: Folder of the run.
+        request: What to score.
+
+    Returns:
+        The estimate, with a maximum of twice its calls for retries.
     """
     run = RunFolder(folder)
     keys = set()
@@ -216,5 +238,5 @@ _KINDS: Mapping[str, type[Annotation]] = {
 
 
 def describe(name: str, summary: AnnotationSummary) -> list[str]:
-    """The lines that a person reads of the summary called `name` in a scored run."""
+    """Return the summary called `name` of a scored run as lines of text."""
     return _KINDS[name].describe(name, summary)

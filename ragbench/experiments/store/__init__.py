@@ -1,6 +1,6 @@
-"""A run on disk: one SQLite file, what is written to it, and what is read of it.
+"""A run on disk: one SQLite file, its writer and its reader.
 
-`Store` writes. `RunFolder` reads: a run is opened once, and handed to whatever reads of it.
+`Store` writes. `RunFolder` opens a run once and reads everything from it.
 """
 
 from ragbench.experiments.store.calls import CALLS, PREPARATION_SIDE, CallJournal

@@ -1,4 +1,4 @@
-"""Calls that are in no record: those of a compile by side, and those of a run that was killed."""
+"""Calls outside records: those of a compile by side, and those of a killed run."""
 
 import json
 from collections.abc import Iterator
@@ -17,29 +17,39 @@ from ragbench.record import Call, Totals, billed, parse_call, total
 
 #: Name of the journal in a compile's working folder.
 CALLS = "calls.db"
-#: Side of the calls that make what all questions share, such as an index.
+#: Side of the calls for work that all questions share, such as an index.
 PREPARATION_SIDE = "preparation"
 
 
 def read_calls(reader: Reader, which: str = "1", *values: object) -> Iterator[Call]:
-    """The calls in the database of `reader` for which the SQL condition `which` holds, in order."""
+    """Yield the calls in a database, in order.
+
+    Args:
+        reader: Open database.
+        which: SQL condition on the table `calls`.
+        values: Values of the parameters of the condition.
+
+    Raises:
+        RunError: A row is damaged.
+    """
     query = f"SELECT id, value FROM calls WHERE {which} ORDER BY id"
     for row, value in reader.rows(query, *values):
         try:
             call = parse_call(json.loads(value))
         except (ValueError, TypeError, RecursionError):
             raise RunError(
-                f"{reader.path}: row {row} of its calls is damaged; put the file back"
+                f"{reader.path}: row {row} of its calls is damaged. Restore the file from a copy."
             ) from None
         yield call
 
 
 class CallJournal:
-    """The calls of a compile by side (student, teacher, prompt, ...), over all attempts at it.
+    """Calls of a compile by side (student, teacher, prompt, ...), over all its attempts.
 
-    A compile that was killed and is started again replays its finished calls from DSPy's cache: the
-    last attempt's calls are what it took *as if uncached*, and what was *billed* is the sum over
-    all attempts of the calls that no cache answered. `attempt` counts from 1.
+    If a compile was killed and starts again, DSPy's cache replays its finished calls. The calls of
+    the
+    last attempt are the usage *as if uncached*. The *billed* usage sums the uncached calls of all
+    attempts. `attempt` counts from 1.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,32 +60,32 @@ class CallJournal:
 
     @contextmanager
     def open(self) -> Iterator[OpenLedger]:
-        """A ledger that files every call made inside the block here as well.
+        """Open a ledger that also saves every call of the block in the journal.
 
         Raises:
-            RunError: the journal cannot be written.
+            RunError: The journal cannot be written.
         """
-        # Not closed: a thread may end its call after the block.
+        # Not closed, because a thread may end its call after the block.
         store = Store(self.path.parent, name=self.path.name)
-        store.run()  # an attempt without calls counts as well
+        store.run()  # An attempt without calls counts too.
         try:
             with open_ledger(lambda call: self._add(call, store)) as ledger:
                 yield ledger
         finally:
-            if self._broken is not None:  # a question that failed by it is no result
+            if self._broken is not None:  # A question that failed because of it has no result.
                 raise self._broken
 
     def as_if(self, side: str = "") -> Totals:
-        """What this attempt took, as if nothing had been cached; of one side, or of all."""
+        """Return the uncached usage of this attempt, for one side or for all."""
         which = "session = ? AND ? IN (side, '')"
         return total(read_calls(Reader(self.path), which, self.attempt, side))
 
     def billed(self, side: str = "") -> Totals:
-        """What all attempts sent to a server; of one side, or of all."""
+        """Return the usage that all attempts sent to servers, for one side or for all."""
         return billed(read_calls(Reader(self.path), "? IN (side, '')", side))
 
     def to_dict(self) -> dict[str, Any]:
-        """The totals of each side and of all, JSON-ready."""
+        """Return JSON-ready totals of each side and of all sides."""
         query = "SELECT side FROM calls WHERE session = ? GROUP BY side ORDER BY min(id)"
         as_if = {}
         billed = {}
@@ -88,7 +98,7 @@ class CallJournal:
         context = current()
         side = (context.get(Side) or Side("student")).name
         if context.caller is None and side != PREPARATION_SIDE:
-            side = "prompt"  # the prompt model's: no predictor of the program made it
+            side = "prompt"  # Made by no predictor of the program.
         try:
             store.add_call(call, side=side)
         except RunError as error:

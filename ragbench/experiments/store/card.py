@@ -1,4 +1,4 @@
-"""The card of a run: what was run, on what, by which settings and versions."""
+"""The card of a run: program, data, settings and versions."""
 
 import secrets
 from pathlib import Path
@@ -13,7 +13,7 @@ from ragbench.experiments.store.schema import CARD, DATABASE
 from ragbench.lms.prices import parse_price
 from ragbench.record import Call
 
-#: Values by name, as JSON has them.
+#: JSON object.
 JsonObject: TypeAlias = dict[str, Any]
 
 
@@ -22,7 +22,7 @@ class _Part(BaseModel):
 
 
 class DataId(_Part):
-    """Which questions and passages: the data set, its setting, and a hash of all of it."""
+    """Identity of questions and passages: data set, setting, and a hash of both."""
 
     name: str
     setting: str = ""
@@ -31,49 +31,49 @@ class DataId(_Part):
 
 def _named(identity: JsonObject) -> JsonObject:
     if not isinstance(identity.get("program"), str):
-        raise ValueError("it names no program")
+        raise ValueError("program is missing")
     return identity
 
 
 class RunCard(_Part):
-    """What was run, on what, by which settings and versions: all that was resolved before it began.
+    """Everything that was resolved before a run began: program, data, settings and versions.
 
-    It stands in the database, and beside it in `card.json` for people. Both have the run's id, so
-    that a card that was put beside another run is noticed.
+    The database holds the card, and `card.json` holds a readable copy. Both have the run's id, so
+    ragbench notices the card of another run.
     """
 
     run: str = Field(default_factory=lambda: secrets.token_hex(8))
-    #: All settings as given.
+    #: Settings as given by the user.
     config: JsonObject | None = None
     #: The settings that can change a record, resolved.
     identity: Annotated[JsonObject, AfterValidator(_named)]
-    #: Name of the system in tables, where it is not that of its program.
+    #: Display name of the system, if it differs from the program's name.
     label: str = ""
-    #: Questions asked.
+    #: Number of questions asked.
     questions: int | None = None
     #: Knobs of the program, defaults included.
     knobs: JsonObject
-    #: Those of the knobs that are not as the program's variant has them.
+    #: Knobs that differ from the program's variant.
     changed_knobs: JsonObject = {}
     retriever: JsonObject = {}
-    #: What the program's own index took in all, and its size.
+    #: Total usage and size of the program's own index.
     index: JsonObject = {}
-    #: Columns of the table that nobody knows, for predictions of another system.
+    #: Unknown columns of imported predictions, such as tokens.
     unknown: list[str] = []
     #: Model string of the main LM.
     model: str
-    #: What its calls cost, in the words of `--price`; given later, it holds for the calls before.
+    #: Price in the format of `--price`. A later price also applies to earlier calls.
     price: str | None = None
     adapter: str = ""
-    #: LM -> parameter that its server refused -> how it is sent instead.
+    #: Replacement of each parameter that a server rejected, by LM and parameter.
     negotiated: dict[str, dict[str, str]] = {}
     data: DataId
     #: Hash of the compiled state in the program, if any.
     compiled: str = ""
-    #: What the data set says of itself.
+    #: Metadata of the data set.
     data_card: JsonObject = {}
     versions: dict[str, str] = {}
-    #: Revision of the code, where it runs from a checkout.
+    #: Revision of the code, if it runs from a checkout.
     git: str | None = None
 
     @property
@@ -83,7 +83,7 @@ class RunCard(_Part):
 
     @property
     def system(self) -> str:
-        """Name of what was run, for people."""
+        """Display name of the system."""
         return self.label or self.program
 
     def priced(self, call: Call) -> Call:
@@ -98,12 +98,15 @@ EXPERIMENT = "experiment.json"
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run has left its database in `folder`."""
+    """Return True if `folder` holds the database of a run."""
     return (folder / DATABASE).is_file()
 
 
 def repeats_in(folder: Path) -> list[Path]:
-    """The folders `r1`, `r2`, ... of repeats in `folder`, in their order; none in a run's own."""
+    """Return the folders `r1`, `r2`, ... of repeats in `folder`, in order.
+
+    Empty if `folder` is itself a run.
+    """
     if is_run(folder):
         return []
     repeats = []
@@ -114,26 +117,32 @@ def repeats_in(folder: Path) -> list[Path]:
 
 
 def runs_under(folder: Path) -> list[Path]:
-    """The folders of all runs in `folder`, itself included, by name."""
+    """Return the folders of all runs in `folder`, itself included, by name."""
     return sorted(path.parent for path in folder.rglob(DATABASE) if path.is_file())
 
 
 def card_in(folder: Path, reader: Reader) -> RunCard:
-    """The card of the run in `folder`, whose open database is `reader`.
+    """Read the card of a run.
+
+    Args:
+        folder: Folder of the run.
+        reader: Its open database.
 
     Raises:
-        RunError: it is no run folder or cannot be read, or `card.json` is of another run.
+        RunError: The folder is not a run or cannot be read, or `card.json` is of another run.
     """
     if not reader.exists:
         raise RunError(f"{folder} is not a run folder: it has no {DATABASE}")
     rows = list(reader.rows("SELECT value FROM run WHERE name = 'card'"))
     if not rows:
-        raise RunError(f"{reader.path} has no card: it is not of a run")
+        raise RunError(
+            f"{reader.path} is not a run database: its card is missing. Give the folder of a run."
+        )
     try:
         card = RunCard.model_validate_json(rows[0][0])
     except ValidationError as error:
         raise RunError(f"cannot read the card in {reader.path}: {why_invalid(error)}") from None
     beside = folder / CARD
     if beside.is_file() and read_object(beside).get("run") != card.run:
-        raise RunError(f"{beside} is of another run than {DATABASE}: put the right one back")
+        raise RunError(f"{beside} belongs to another run than {DATABASE}. Restore the right file.")
     return card

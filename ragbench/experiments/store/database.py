@@ -1,9 +1,9 @@
-"""The SQLite file of a run or a compile: how it is written.
+"""Writer of the SQLite file of a run or a compile.
 
-A write is committed before it returns; threads that write at once share a commit. SQLite's log of
-writes (WAL) lets others read meanwhile, and is gone when the writer closes the file; where a file
-system has no shared memory for it, SQLite's rollback journal serves. Whatever cannot be read or
-written raises RunError.
+A write is committed before it returns. Threads that write at the same time share a commit. With
+SQLite's write-ahead log (WAL), other processes can read in the meantime. The log is removed when
+the writer closes the file. On a file system without shared memory, SQLite uses its rollback
+journal. Read and write errors raise RunError.
 """
 
 import contextlib
@@ -43,14 +43,14 @@ from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, was_sent
 from ragbench.redact import redact
 
-#: How often the database was opened for writing, this time included.
+#: Number of times that the database was opened for writing, including this one.
 _SESSION = "(SELECT value FROM run WHERE name = 'session')"
 _NEXT_SESSION = f"INSERT OR REPLACE INTO run SELECT 'session', 1 + ifnull({_SESSION}, 0)"
 _INSERT_RECORD = (
     f"INSERT INTO records ({', '.join(COLUMNS)}, digest) VALUES ({'?, ' * len(COLUMNS)}?)"
 )
 _COUNT_RECORD = "INSERT INTO run VALUES ('records', 1) ON CONFLICT DO UPDATE SET value = value + 1"
-#: A question's calls are in its record now. Late ones, of a thread that went on, stay.
+#: Deletes the calls of a question that are now in its record. Late calls of a thread stay.
 _SETTLE_CALLS = (
     "DELETE FROM calls WHERE id IN "
     f"(SELECT id FROM calls WHERE qid = ? AND session = {_SESSION} ORDER BY id LIMIT ?)"
@@ -59,29 +59,28 @@ _ADD_CALL = f"INSERT INTO calls (session, qid, side, value) VALUES ({_SESSION}, 
 _ADD_REPLY = "INSERT INTO replies (qid, pass, key, value, digest) VALUES (?, ?, ?, ?, ?)"
 _ADD_TEXT = "INSERT OR IGNORE INTO prompts VALUES (?, ?)"
 _SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
-#: The last record of a question, which is no record that a limit cut off; none where there is none.
+#: Latest record of a question. Ignores records that a limit interrupted.
 _ANSWER = "FROM records WHERE qid = ? AND state != 'cut off' ORDER BY id DESC LIMIT 1"
 _PUT_SCORES = f"INSERT OR REPLACE INTO scores SELECT id, ?, ? {_ANSWER}"
 _PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-#: The facts of the record that was inserted last.
+#: Adds the facts of the record that was inserted last.
 _ADD_FACTS = "INSERT INTO facts SELECT max(id), ?, ?, ?, ?, ?, ?, ? FROM records"
-#: Ids of kept texts that a writer remembers.
+#: Maximum number of ids of saved texts in memory.
 _MOST_KEPT = 20_000
 #: A statement and the values of its parameters.
 _Statement = tuple[str, Sequence[object]]
 
 
 def text_id(text: str) -> str:
-    """The id of `text` in the table of prompts."""
+    """Return the id of `text` in the table of prompts."""
     return digest_of(redact(text).encode("utf-8", "replace"))
 
 
 class Store:
-    """The database `name` in `folder`, to be written to; for a `with` block, thread-safe.
+    """Writer of the database `name` in `folder`. Thread-safe; use it in a `with` block.
 
-    It is made, with `card.json` beside it where there is a card, by the first thing that is
-    written. The caller holds the folder (`locked`); a process that took the database over all the
-    same ends this writer at its next write.
+    The first write creates the database, and `card.json` if there is a card. The caller holds the
+    folder (`locked`). If another process takes over the database anyway, the next write fails.
     """
 
     def __init__(self, folder: Path, card: BaseModel | None = None, name: str = DATABASE) -> None:
@@ -94,8 +93,8 @@ class Store:
         self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
         self._token = secrets.token_hex(8)
         self._inode = 0
-        self._durable: bool | None = None  # as the connection is set
-        #: Texts that the next commit keeps, and the ids of some that are kept already.
+        self._durable: bool | None = None  # State of the connection.
+        #: Texts that the next commit saves, and ids of texts that are already saved.
         self._texts: list[_Statement] = []
         self._kept: set[str] = set()
 
@@ -104,21 +103,26 @@ class Store:
 
     def __exit__(self, *error: object) -> None:
         with self._writing:
-            if self._texts:  # of questions without a record; a full disk has stopped the run
+            if self._texts:  # Texts of questions without a record, such as after a full disk.
                 self._commit((), durable=False)
             self._closed = True
             if self._db is not None:
-                with contextlib.suppress(sqlite3.Error):  # somebody reads it, or the disk is full
+                with contextlib.suppress(sqlite3.Error):  # A reader is active or the disk is full.
                     self._db.execute("PRAGMA busy_timeout=1000")
                     self._db.execute("PRAGMA journal_mode=DELETE")
                 self._db.close()
                 self._db = None
 
     def run(self, *statements: _Statement, durable: bool = True) -> None:
-        """Run the statements, all or none; they are committed when this returns.
+        """Run the statements in one transaction and commit it.
 
-        What is not `durable` outlives the process, but not a loss of power. A full disk, a file
-        that was removed or one that another process took over raises RunError.
+        Args:
+            statements: SQL statements with the values of their parameters.
+            durable: Survive a power failure. Otherwise, the commit survives only the end of the
+            process.
+
+        Raises:
+            RunError: The disk is full, or the file was removed or taken over by another process.
         """
         done: Future[None] = Future()
         self._waiting.put((statements, durable, done))
@@ -139,7 +143,7 @@ class Store:
         done.result()
 
     def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
-        """Commit all `statements`, or none; gives what kept them from it, such as Ctrl-C."""
+        """Commit all `statements` or none; return the error that prevented it, or None."""
         try:
             db = self._db or self._open()
             if durable != self._durable:
@@ -149,7 +153,7 @@ class Store:
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 if not self.path.exists() or self.path.stat().st_ino != self._inode:
-                    raise RunError(f"{self.path} was removed or replaced while it was written")
+                    raise RunError(f"{self.path} was removed or replaced during a write")
                 writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
                 if writer != (self._token,):
                     raise RunError(f"{self.path} was taken over by another process")
@@ -166,7 +170,7 @@ class Store:
         if self._closed:
             raise RunError(f"{self.path} is closed: the run was stopped")
         if self.path.is_symlink():
-            raise RunError(f"{self.path} is a link; remove it")
+            raise RunError(f"{self.path} is a symbolic link. Remove it.")
         check_files(self.path)
         card = []
         if self._card:
@@ -176,7 +180,9 @@ class Store:
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
         try:
             check_format(db, self.path)
-            with contextlib.suppress(sqlite3.OperationalError):  # no shared memory here
+            with contextlib.suppress(
+                sqlite3.OperationalError
+            ):  # The file system has no shared memory.
                 db.execute("PRAGMA journal_mode=WAL")
             with db:
                 db.execute("BEGIN IMMEDIATE")
@@ -192,14 +198,14 @@ class Store:
         return db
 
     def put_card(self, card: BaseModel) -> None:
-        """Keep `card` in place of the one before; not before there is something else to keep."""
+        """Replace the card. Nothing is written before the database exists."""
         self._card = card
         if self._db is not None:
             self.run((_SET, ("card", card.model_dump_json())))
             write_json(self.folder / CARD, card.model_dump(mode="json"))
 
     def write(self, record: Record) -> None:
-        """Add `record`; the calls that were filed of its question are in it now."""
+        """Add `record` and remove the saved calls that it now contains."""
         values = _row_of(record)
         facts = row_of_facts(record, self._price)
         self.run(
@@ -210,44 +216,51 @@ class Store:
         )
 
     def add_call(self, call: Call, qid: str = PREPARATION, side: str = "") -> None:
-        """Add a call that is in no record, or not yet."""
+        """Add a call that is in no record, or not yet.
+
+        Args:
+            call: The call.
+            qid: Id of its question. `PREPARATION` marks work that all questions share.
+            side: Side of a compile, such as "student".
+        """
         self.run((_ADD_CALL, (qid, side, dumped(call.to_dict()))), durable=False)
 
     def file_call(self, qid: str, call: Call) -> None:
-        """Keep a call of question `qid` that was sent until the question's record is written.
+        """Save a call that was sent for question `qid` until the record of the question is written.
 
-        A kill leaves it, so that what it took is counted as billed. Those of `PREPARATION` stay.
+        If the process is killed, the call stays and counts as billed. Calls of `PREPARATION` always
+        stay.
         """
-        # A full disk stops the run when a record is written; a thread that is still under way
-        # when the run was stopped has nothing to write to.
+        # A full disk stops the run at its next record. A thread that outlives a stopped run
+        # cannot write any more.
         with contextlib.suppress(RunError):
             if was_sent(call):
                 self.add_call(call, qid)
 
     def keep(self, text: str) -> str:
-        """Give the id of `text`, keys taken out, which is kept with whatever is written next.
+        """Return the id of `text` without keys. The next commit saves the text.
 
-        A kill may lose those of a question that has no record yet.
+        If the process is killed, texts of a question without a record may be lost.
         """
         content = redact(text).encode("utf-8", "replace")
         name = digest_of(content)
         if name not in self._kept:
             if len(self._kept) > _MOST_KEPT:
-                self._kept.clear()  # what is added again is left as it is
+                self._kept.clear()  # INSERT OR IGNORE keeps texts that are saved again.
             self._texts.append((_ADD_TEXT, (name, zlib.compress(content))))
-            self._kept.add(name)  # after it: another thread's record may need the text next
+            self._kept.add(name)  # Last, because a record of another thread may need it.
         return name
 
     def add_reply(self, row: Mapping[str, Any]) -> None:
-        """Add what a judge said, or what became of a batch of questions to it."""
+        """Add a reply of a judge, or an event of a batch."""
         value = dumped(row)
         columns = (row.get("qid", ""), row.get("pass", ""), row.get("key", ""))
         self.run((_ADD_REPLY, (*columns, value, digest_of(value))))
 
     def write_scores(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
-        """Keep the scores of questions, by id, in place of those before; all or none.
+        """Replace the scores of questions, by id, in one transaction.
 
-        A row has `scores`, the names in it that a model `judged`, and what a model attributed.
+        A row has `scores`, the names of the scores that a model `judged`, and attributed facts.
         """
         statements: list[_Statement] = []
         for qid, row in rows.items():
@@ -256,7 +269,7 @@ class Store:
         self.run(*statements)
 
     def write_facts(self, records: Iterable[tuple[int, Record]]) -> None:
-        """Replace the facts of `records`, each with its row, by those at the card's price."""
+        """Recompute the facts of `records` at the card's price."""
         rows = [(row, *row_of_facts(record, self._price)) for row, record in records]
         self.run(*((_PUT_FACTS, row) for row in rows))
 
@@ -267,7 +280,7 @@ class Store:
 
 
 def _row_of(record: Record) -> list[object]:
-    """The values of `COLUMNS`, as SQLite gives them back."""
+    """Return the values of `COLUMNS`, as SQLite returns them."""
     spent = as_if(record)
     failure = record.failure
     state = ANSWERED
@@ -303,7 +316,7 @@ def _real(value: float | None) -> float | None:
 
 
 def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:
-    """Make the database: whole, or not at all."""
+    """Create the database in one step."""
     make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)
@@ -318,6 +331,6 @@ def _make(path: Path, settings: Sequence[tuple[str, str]]) -> None:
 
 
 def dumped(value: object) -> str:
-    """`value` as JSON; a lone surrogate, which has no UTF-8, as "?"."""
+    """Return `value` as JSON, with a lone surrogate replaced by "?"."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text.encode("utf-8", "replace").decode()

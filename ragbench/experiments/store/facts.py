@@ -1,7 +1,7 @@
-"""Facts of a record: all that summaries, tables and comparisons read of it.
+"""Facts of a record: the values that summaries, tables and comparisons need.
 
-They are pure functions of the record, written next to it in one transaction. A run is summarized,
-compared and exported from them by one query; a record is parsed only where its steps are shown.
+Facts are pure functions of the record, written next to it in one transaction. One query on them is
+enough to summarize, compare or export a run. A record is parsed only to show its steps.
 """
 
 import json
@@ -21,7 +21,7 @@ from ragbench.metrics.silence import confidence
 from ragbench.record import Call, Failure, Ledger, Record, Totals
 from ragbench.redact import encodable
 
-#: Gives what a column has of a record.
+#: Function that returns the value of a column for a record.
 Column: TypeAlias = Callable[[Record], Any]
 #: A number of calls or tokens, seconds, or dollars; None if unknown.
 Amount: TypeAlias = int | float | None
@@ -31,7 +31,7 @@ STORED_METRICS = (
     *("retrievals", "critical_path_calls", "critical_path_s", "answered"),
 )
 
-#: Columns of a record: whether it has no answer, its failure, why it ended, and its question.
+#: Columns of a record: no answer, failure, stop reason and question.
 failed = attrgetter("failed")
 failure_of = attrgetter("failure")
 stop_reason = attrgetter("stop_reason")
@@ -51,7 +51,7 @@ class Spending:
 
 
 def spending(record: Record) -> Spending:
-    """Return the totals of a record; the calls themselves are not kept."""
+    """Return the totals of a record, without its calls."""
     as_if = as_if_of(record)
     path_calls = record.ledger.path.calls
     searches = len(record.searches)
@@ -106,7 +106,7 @@ class Facts:
 
     @property
     def spending(self) -> Spending:
-        """Totals and events, as `spending` gives them of the record."""
+        """Totals and events, equal to `spending` of the record."""
         as_if = Totals(*self.as_if)
         billed = Totals(*self.billed) if self.billed else as_if
         path_calls = self.critical_path_calls
@@ -117,8 +117,8 @@ def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object,
     """Return the row of `record` in the table `facts`, without its number.
 
     Args:
-        record: The record as it is stored.
-        price: Gives a call the price that it has in this run.
+        record: The stored record.
+        price: Function that applies the price of this run to a call.
     """
     calls = list(map(price, record.ledger.calls))
     if calls != record.ledger.calls:
@@ -153,7 +153,7 @@ def facts_of(record: Record) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-#: Gives the values of `Totals`, in the order of its fields.
+#: Returns the values of `Totals`, in the order of its fields.
 _values: Callable[[Totals], tuple[Amount, ...]] = attrgetter(
     *(field.name for field in fields(Totals))
 )
@@ -177,7 +177,7 @@ def parse_facts(text: str) -> Facts | None:
 
 @cache
 def stored_columns() -> Mapping[Column, Callable[[Facts], Any]]:
-    """Return the columns that facts hold: function of a record -> function of its facts."""
+    """Return the columns that facts hold: a function of facts by function of a record."""
     columns: dict[Column, Callable[[Facts], Any]] = {
         failed: attrgetter("failed"),
         failure_of: attrgetter("failure"),

@@ -1,4 +1,4 @@
-"""JSON files of ours, written in one step, and folders, which one process at a time works in."""
+"""JSON files that are written in one step, and folders locked by one process at a time."""
 
 import contextlib
 import fcntl
@@ -21,10 +21,14 @@ T = TypeVar("T")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """What the JSON file `path` holds, as a `kind`: a model or a dataclass.
+    """Read a JSON file as a model or a dataclass.
+
+    Args:
+        path: The file.
+        kind: Expected type.
 
     Raises:
-        RunError: it is missing, is no JSON or no `kind`.
+        RunError: The file is missing, not JSON, or not a `kind`.
     """
     try:
         return TypeAdapter(kind).validate_json(read_file(path))
@@ -35,12 +39,12 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; raises RunError where it is missing or holds none."""
+    """Return the JSON object in `path`; raise RunError if there is none."""
     return read_json(path, dict[str, Any])
 
 
 def why_invalid(error: ValidationError) -> str:
-    """The first thing that is wrong with a value, such as "model is missing or wrong"."""
+    """Return the first fault of a value, such as "model is missing or wrong"."""
     fault = error.errors(include_url=False, include_input=False)[0]
     if fault["type"] == "json_invalid":
         return fault["msg"][:200]
@@ -58,16 +62,18 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold `folder` for this process, making it if need be; the lock dies with the process.
+    """Hold `folder` for this process, creating it if necessary. The lock ends with the process.
 
-    The lock is of the folder itself, so that there is no file that somebody could delete. Where a
-    network's file system locks no folders, the database ends a writer that was taken over.
+    The folder itself is locked, so no lock file can be deleted. If a network file system does not
+    lock
+    folders, the database stops a writer that was taken over.
 
-    What is logged meanwhile goes to `log.jsonl` in the folder. A folder that was made and in which
-    nothing else was written is removed again.
+    Log lines go to `log.jsonl` in the folder. On exit, a newly created folder without other files
+    is
+    removed.
 
     Raises:
-        RunError: another process holds it, or it cannot be made.
+        RunError: Another process holds the folder, or it cannot be created.
     """
     created = []
     for path in (folder, *folder.parents):
@@ -103,15 +109,22 @@ def locked(folder: Path) -> Iterator[None]:
                 if created and {path.name for path in folder.iterdir()} <= {LOG}:
                     (folder / LOG).unlink(missing_ok=True)
                     for path in created:
-                        path.rmdir()  # fails where there is something in it
+                        path.rmdir()  # Fails if the folder is not empty.
 
 
 def check_same(
     folder: Path, noun: str, old_fields: Mapping[str, Any], new_fields: Mapping[str, Any]
 ) -> None:
-    """Raise RunError where `folder` holds `noun`, such as "a run", of other fields than the new.
+    """Raise an error if a folder belongs to other settings. It names one difference.
 
-    It names one difference, of a plain value if there is one.
+    Args:
+        folder: The folder.
+        noun: Content of the folder, such as "a run".
+        old_fields: Settings of the folder.
+        new_fields: Settings of this command.
+
+    Raises:
+        RunError: The settings differ.
     """
     if changed := differing(old_fields, new_fields):
         key, old, new = min(changed, key=lambda change: isinstance(change[1], dict | list))
@@ -124,10 +137,15 @@ def check_same(
 
 
 def is_claimed(path: Path, settings: Mapping[str, Any], noun: str) -> bool:
-    """Whether the file `path` marks its folder as of these `settings`; False where there is none.
+    """Return True if a file marks its folder as one of these settings; False if it is missing.
+
+    Args:
+        path: The marker file.
+        settings: Settings of this command.
+        noun: Content of the folder, such as "a run".
 
     Raises:
-        RunError: the file marks it as of something else, or cannot be read.
+        RunError: The file has other settings or cannot be read.
     """
     if path.is_file():
         check_same(path.parent, noun, read_object(path), settings)

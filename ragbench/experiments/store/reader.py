@@ -1,10 +1,10 @@
-"""The one gate to stored databases: what is opened, how, and how much may be read of it.
+"""The single gate to stored databases: which files are opened, how, and how much is read.
 
-A folder may come from a stranger, and its writer may have been killed. So: regular files alone (a
-pipe would be waited for), our tables and views alone (a view that never ends could stand in the
-place of one), and a limit on rows and on time. Where the folder can be written, the database is
-opened for reading and writing, since SQLite takes back a write that a kill cut short (a "hot
-journal") before it reads; no statement writes all the same.
+A folder may be untrusted, and its writer may have been killed. The gate therefore accepts only
+regular files, because a pipe would block. It accepts only the tables and views of ragbench, because
+a foreign view may never end. It limits rows and time. If the folder is writable, the database is
+opened for reading and writing, since SQLite first rolls back a write that was cut short (a "hot
+journal"). No statement writes.
 """
 
 import os
@@ -20,24 +20,24 @@ from ragbench.errors import RunError
 from ragbench.experiments.store.schema import check_format
 from ragbench.paths import check_regular
 
-#: What SQLite may have beside a database: its log of writes, the index of it, a rollback journal.
+#: Suffixes of SQLite's files next to a database: write-ahead log, its index, rollback journal.
 _BESIDE = ("-wal", "-shm", "-journal")
-#: Bytes of one value at the most: SQLite would give up to 1 GB.
+#: Maximum size of a value in bytes. SQLite itself allows 1 GB.
 _MOST_VALUE = 2**28
-#: Bytes that a row takes in the file at the least; a damaged or forged tree has more rows.
+#: Minimum size of a row in bytes. A damaged or forged file claims more rows than fit.
 _LEAST_ROW = 4
-#: Seconds without a row after which a statement is ended, and how often SQLite asks.
+#: Timeout in seconds without a new row, and SQLite's instructions between two checks of it.
 _MOST_SECONDS = 300.0
 _INSTRUCTIONS = 1_000_000
-#: Bytes of a text that was kept compressed: more than a model reads.
+#: Maximum size in bytes of a decompressed text, more than a model reads.
 _MOST_TEXT = 2**26
 
 
 def check_files(path: Path) -> None:
-    """Do nothing if the database `path` and what SQLite has beside it are regular files or missing.
+    """Check that a database and SQLite's files next to it are regular files or missing.
 
     Raises:
-        RunError: one of them is a pipe, a device or a folder.
+        RunError: One of them is a pipe, a device or a folder.
     """
     for file in (path, *(path.with_name(path.name + end) for end in _BESIDE)):
         try:
@@ -47,7 +47,7 @@ def check_files(path: Path) -> None:
 
 
 def unpacked(content: Any) -> str | None:
-    """The text that was kept as `content`; None where it is damaged or larger than any text."""
+    """Return the text stored as `content`; None if it is damaged or too large."""
     try:
         stream = zlib.decompressobj()
         text = stream.decompress(content, _MOST_TEXT)
@@ -59,9 +59,9 @@ def unpacked(content: Any) -> str | None:
 
 
 class Reader:
-    """Reads the database at `path`; thread-safe. Where there is none, it has no rows.
+    """Reader of the database at `path`. Thread-safe. A missing database has no rows.
 
-    A file that cannot be read, is damaged, foreign or of another version raises RunError.
+    A file that is unreadable, damaged, foreign or of another version raises RunError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,11 +87,19 @@ class Reader:
 
     @property
     def exists(self) -> bool:
-        """Whether there was a database when this was made."""
+        """True if there was a database when this object was created."""
         return self._db is not None
 
     def rows(self, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
-        """The rows that `query` finds, one at a time."""
+        """Yield the rows of a query.
+
+        Args:
+            query: SQL query.
+            values: Values of its parameters.
+
+        Raises:
+            RunError: The database cannot be read, or a limit on rows or time is exceeded.
+        """
         if self._db is None:
             return
         number = 0
@@ -118,11 +126,11 @@ def _mode(path: Path) -> str:
         return "mode=rw"
     if len(_files(path)) > 1:
         return "mode=ro"
-    return "mode=ro&immutable=1"  # SQLite would make files for its locks
+    return "mode=ro&immutable=1"  # Otherwise SQLite would create lock files.
 
 
 def _files(path: Path) -> list[Path]:
-    """The database, and what of a writer stands beside it."""
+    """Return the database and the files of a writer next to it."""
     beside = []
     for end in ("-wal", "-journal"):
         beside.append(path.with_name(path.name + end))
@@ -130,10 +138,10 @@ def _files(path: Path) -> list[Path]:
 
 
 def state_of(path: Path) -> str:
-    """A text that differs when something was written to the database at `path`."""
+    """Return a text that changes with each write to the database at `path`."""
     states = []
     for file in _files(path):
         status = file.stat()
-        if status.st_size:  # a reader makes an empty log of writes
+        if status.st_size:  # A reader creates an empty write-ahead log.
             states.append(f"{status.st_size}:{status.st_mtime_ns}")
     return " ".join(states)

@@ -1,9 +1,9 @@
-"""The records of a run, as they are read: by question, and in columns.
+"""Records of a run, by question and in columns.
 
-Columns that facts hold (`facts.stored_columns`) are read by one query for all records. Other
-columns parse each record once for all that are asked for together (`StoredRecords.compute`). Rows
-are only ever added, so what was found stays the same while a run goes on. What cannot be read
-raises RunError.
+One query reads the columns that facts hold (`facts.stored_columns`) for all records. For other
+columns, each record is parsed once for all columns that are requested together
+(`StoredRecords.compute`). Rows are only added, so a result stays valid while a run continues.
+Unreadable data raises RunError.
 """
 
 import json
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _log = get(__name__)
 
-#: So many records stay parsed.
+#: Maximum number of parsed records in memory.
 _PARSED = 100
 _JSON = "SELECT value FROM records WHERE id = ?"
 _ONE_RECORD = (
@@ -35,9 +35,9 @@ _FACTS = "SELECT record, value, digest FROM facts"
 
 
 class _Rows:
-    """The rows of a run's records by their ids, and the columns computed of them.
+    """Rows of a run's records by id, and the columns computed from them.
 
-    `price` gives a call the price that it has in this run.
+    `price` applies the price of this run to a call.
     """
 
     def __init__(self, reader: Reader, price: Callable[[Call], Call]) -> None:
@@ -48,7 +48,7 @@ class _Rows:
 
     @cached_property
     def facts(self) -> dict[int, Facts]:
-        """The facts of each row; a row whose facts are damaged has none."""
+        """Facts of each row, without rows whose facts are damaged."""
         by_row = {}
         for row, value, digest in self.reader.rows(_FACTS):
             if digest == digest_of(value):
@@ -58,7 +58,7 @@ class _Rows:
         return by_row
 
     def compute(self, columns: Iterable[Column], rows: Sequence[int]) -> None:
-        """Compute `columns` of `rows`: from their facts, else from the parsed records."""
+        """Compute `columns` of `rows` from their facts, or from the parsed records."""
         stored = stored_columns()
         missing: dict[int, list[Column]] = {}
         for column in columns:
@@ -78,7 +78,7 @@ class _Rows:
                 self.columns[column][row] = column(record)
 
     def record(self, row: int) -> Record:
-        """The record in the row with the id `row`."""
+        """Return the record in the row with the id `row`."""
         if row in self._parsed:
             return self._parsed[row]
         for value, scores, digest in self.reader.rows(_ONE_RECORD, row):
@@ -93,20 +93,20 @@ class _Rows:
             if len(self._parsed) < _PARSED:
                 self._parsed[row] = record
             return record
-        raise RunError(f"{self.reader.path} was changed while it was read")
+        raise RunError(f"{self.reader.path} was changed during the read")
 
     def _parse(self, row: int, value: str) -> Record:
         try:
             record = parse_record(value)
         except ValueError:
-            raise RunError(f"{self.reader.path}: row {row} of its records is no record") from None
+            raise RunError(f"{self.reader.path}: row {row} of records is not a record") from None
         calls = record.ledger.calls
         calls[:] = map(self.price, calls)
         return record
 
 
 def _with_scores(record: Record, row: Mapping[str, Any]) -> Record:
-    """`record` with what models said of it when the run was scored."""
+    """Return `record` with the results of models from the scoring of the run."""
     scores = dict(record.scores)
     stored = row.get("scores", {})
     for name in row.get("judged", ()):
@@ -120,10 +120,12 @@ def _with_scores(record: Record, row: Mapping[str, Any]) -> Record:
 
 
 class StoredRecords(Mapping[str, Record]):
-    """The last record of each question, in the order first asked; those before it beside them.
+    """The latest record of each question, in the order first asked, and access to earlier ones.
 
-    A question that a limit cut off and that has no other record is in `cut_off` alone: it counts as
-    not asked. `damaged` are questions with a record that was changed; it is left out.
+    A question that a limit interrupted and that has no other record is not in the mapping. It
+    counts as
+    not asked (`cut_off_questions`). `damaged` lists questions with a changed record, which is
+    omitted.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class StoredRecords(Mapping[str, Record]):
         self._cut = cut
         self._failed = failed
         self.damaged = tuple(damaged)
-        #: What was worked out of all of these records together.
+        #: Cached results that depend on all of these records.
         self.memo: dict[object, Any] = {}
 
     def __getitem__(self, qid: str) -> Record:
@@ -155,13 +157,13 @@ class StoredRecords(Mapping[str, Record]):
         return qid in self._attempts
 
     def column(self, function: Callable[[Record], T]) -> dict[str, T]:
-        """The value of `function` for each record, by question; computed once."""
+        """Return the value of `function` for each record by question; computed once."""
         self.compute([function])
         values = self._rows.columns[function]
         return {qid: values[rows[-1]] for qid, rows in self._attempts.items()}
 
     def column_beside(self, function: Callable[[Record], T]) -> list[T]:
-        """The value of `function` for each replaced record, and each that a limit cut off."""
+        """Return the value of `function` for replaced and interrupted records."""
         rows: list[int] = []
         for attempts in self._attempts.values():
             rows += attempts[:-1]
@@ -172,13 +174,13 @@ class StoredRecords(Mapping[str, Record]):
         return [values[row] for row in rows]
 
     def stored(self) -> Iterator[tuple[str, str]]:
-        """Each question and its record as the JSON that was kept, read but not parsed."""
+        """Yield each question with the stored JSON of its record, without parsing it."""
         for qid, rows in self._attempts.items():
             for (value,) in self._rows.reader.rows(_JSON, rows[-1]):
                 yield qid, value
 
     def with_other_facts(self) -> list[str]:
-        """Questions whose stored facts differ from those of their records."""
+        """Return questions whose stored facts differ from those of their records."""
         facts = self._rows.facts
         differ = []
         for row, record in self.by_row():
@@ -187,16 +189,16 @@ class StoredRecords(Mapping[str, Record]):
         return differ
 
     def by_row(self) -> Iterator[tuple[int, Record]]:
-        """Every record with its row, replaced and cut-off ones too."""
+        """Yield every record with its row, replaced and interrupted ones included."""
         for row in chain.from_iterable((*self._attempts.values(), *self._cut.values())):
             yield row, self._rows.record(row)
 
     def compute(self, functions: Iterable[Column]) -> None:
-        """Compute several columns while every record is read at most once."""
+        """Compute several columns and parse every record at most once."""
         self._rows.compute(functions, [rows[-1] for rows in self._attempts.values()])
 
     def only(self, qids: Iterable[str]) -> Self:
-        """The records of the questions `qids`, in their order; those that there are."""
+        """Return the records of the questions `qids`, in that order, without missing ones."""
         attempts = {}
         cut = {}
         for qid in qids:
@@ -208,26 +210,32 @@ class StoredRecords(Mapping[str, Record]):
 
     @property
     def finished(self) -> frozenset[str]:
-        """Questions that came to their end; one that failed is asked again."""
+        """Questions with an answer. Failed ones are asked again."""
         return frozenset(self._attempts) - self._failed
 
     @property
     def n_replaced(self) -> int:
-        """How many records a later one of the same question replaced."""
+        """Number of records that a later one of the same question replaced."""
         return sum(len(rows) - 1 for rows in self._attempts.values())
 
     @property
     def cut_off_questions(self) -> set[str]:
-        """Questions that a limit cut off and that have no other record."""
+        """Questions that a limit interrupted and that have no other record."""
         return self._cut.keys() - self._attempts.keys()
 
 
 def find_records(
     reader: Reader, price: Callable[[Call], Call], *, check: bool = False
 ) -> StoredRecords:
-    """The records that the database of `reader` has, their calls priced by `price`.
+    """Find the records in a database.
 
-    With `check`, a record whose digest does not fit is left out, and a warning names its question.
+    Args:
+        reader: The open database.
+        price: Function that applies the price of the run to a call.
+        check: Verify digests. A record with a wrong digest is omitted, with a warning.
+
+    Returns:
+        The records by question.
     """
     attempts: dict[str, list[int]] = {}
     cut: dict[str, list[int]] = {}
@@ -235,7 +243,7 @@ def find_records(
     damaged = list[str]()
     checked = ""
     if check:
-        columns = ", ".join(COLUMNS[:-1])  # the value as bytes: it is not parsed
+        columns = ", ".join(COLUMNS[:-1])  # The value is read as bytes, because it is not parsed.
         checked = f", digest, {columns}, CAST(value AS BLOB)"
     query = f"SELECT id, qid, state{checked} FROM records ORDER BY id"
     for row, qid, state, *values in reader.rows(query):
@@ -251,8 +259,8 @@ def find_records(
                 failed.discard(qid)
     if damaged:
         _log.warning(
-            "%s: the record of %s was damaged or changed after it was written, and is left out; "
-            "the run's command asks the question again",
+            "%s: skipping the record of %s, which was damaged or changed. "
+            "The run's command asks the question again.",
             reader.path, ", ".join(damaged),
         )  # fmt: skip
     return StoredRecords(_Rows(reader, price), attempts, cut, frozenset(failed), damaged)

@@ -1,8 +1,8 @@
-"""A run on disk, opened once for everything that a command reads of it.
+"""A run on disk, opened once for all reads of a command.
 
-Every reader (summaries, comparisons, advice, tables, the page, exports, scores, checks) takes a
-`RunFolder` and asks it: the database is opened once, the card is read once, and each record is
-parsed once for all columns that are asked for together. Reading writes no record.
+Every reader (summaries, comparisons, tables, the page, exports, scores, checks) takes a
+`RunFolder`. The database is opened once, the card is read once, and each record is parsed once for
+all columns that are requested together. Reading writes no record.
 """
 
 import json
@@ -25,13 +25,12 @@ _log = get(__name__)
 
 
 class RunFolder:
-    """The run in the folder `path`; where there is none, it has no records and no card.
+    """The run in the folder `path`. If there is none, it has no records and no card.
 
     Args:
         path: The folder.
-        card: The card to go by, in place of the one in the folder.
-        check: Leave out records whose digest does not fit, with a warning; else digests are not
-            read.
+        card: Card to use instead of the one in the folder.
+        check: Verify digests. Records with a wrong digest are omitted, with a warning.
 
     Attributes:
         path: The folder.
@@ -46,69 +45,69 @@ class RunFolder:
 
     @cached_property
     def card(self) -> RunCard:
-        """What was run, on what, by which settings.
+        """Card of the run: program, data, settings and versions.
 
         Raises:
-            RunError: it is no run folder or cannot be read, or `card.json` is of another run.
+            RunError: The folder is not a run or cannot be read, or `card.json` is of another run.
         """
         return self._card or card_in(self.path, self.reader)
 
     @cached_property
     def records(self) -> StoredRecords:
-        """The records by question, as they were when they were first asked for."""
+        """Records by question, as of the first access."""
         return find_records(self.reader, self.price, check=self._check)
 
     def price(self, call: Call) -> Call:
-        """`call` at the price of this run, if it is of its main LM and the card has a price."""
+        """Return `call` at the run's price, if it is of the main LM and a price is set."""
         return self.card.priced(call) if self.reader.exists else call
 
     def lost_calls(self) -> list[Call]:
-        """Calls of questions that are in no record: the run was killed, or goes on."""
+        """Return the calls of questions without a record: the run was killed or still runs."""
         return list(map(self.price, read_calls(self.reader, "qid != ''")))
 
     def preparation_calls(self) -> list[Call]:
-        """Calls that made what all questions share, finished or not."""
+        """Return the calls for work that all questions share, finished or not."""
         return list(map(self.price, read_calls(self.reader, "qid = ''")))
 
     def billed_calls(self) -> Iterator[Call]:
-        """The calls to servers, also of questions that were asked again or left no record."""
+        """Yield the calls sent to servers, also those of repeated and lost questions."""
         for row, value in self.reader.rows("SELECT id, value FROM records ORDER BY id"):
             try:
                 calls = list(map(parse_call, json.loads(value)["ledger"]["calls"]))
             except (ValueError, TypeError, KeyError, RecursionError):
                 raise RunError(
-                    f"{self.reader.path}: row {row} of its records is damaged; put the file back"
+                    f"{self.reader.path}: row {row} of records is damaged. Restore the file."
                 ) from None
             yield from map(self.price, filter(was_sent, calls))
         yield from map(self.price, filter(was_sent, read_calls(self.reader)))
 
     def texts(self, names: Iterable[str]) -> dict[str, str]:
-        """The prompts and replies of calls that were kept under these names."""
+        """Return the saved prompts and replies by their ids, without damaged ones."""
         texts = {}
         for name in names:
             for (packed,) in self.reader.rows("SELECT text FROM prompts WHERE id = ?", name):
                 text = unpacked(packed)
                 if text is None:
                     path = self.reader.path
-                    _log.warning("%s: a text of a call is damaged and left out", path)
+                    _log.warning("%s: skipping a damaged text of a call", path)
                 else:
                     texts[name] = text
         return texts
 
     def replies(self) -> list[dict[str, Any]]:
-        """What judges said of the answers, and what became of batches, oldest first."""
+        """Return the replies of judges and the events of batches, oldest first."""
         replies = []
         query = "SELECT id, value, digest FROM replies ORDER BY id"
         for row, value, digest in self.reader.rows(query):
             if digest != digest_of(value):
                 raise RunError(
-                    f"{self.reader.path}: row {row} of its replies is damaged; put the file back"
+                    f"{self.reader.path}: row {row} of replies is damaged. Restore the file."
                 )
             replies.append(json.loads(value))
         return replies
 
     def scores(self) -> dict[str, dict[str, float | None]]:
-        """The scores that the answers were given, by question."""
+        """Return the scores of the answers by question."""
         query = (
             "SELECT qid, scores.value, scores.digest FROM answers "
             "JOIN scores ON scores.record = answers.id"
@@ -121,24 +120,24 @@ class RunFolder:
 
 
 def put_price(folder: Path, card: RunCard) -> None:
-    """Put `card` into the run in `folder`, and compute the facts by the price of `card`."""
+    """Save `card` in the run and recompute the facts at the price of `card`."""
     records = RunFolder(folder, card).records
     with Store(folder, card) as store:
         store.write_facts(records.by_row())
 
 
 def read_records(folder: Path) -> StoredRecords:
-    """Return the records of the run in `folder`, digests checked; none if it is not a run."""
+    """Return the records of the run in `folder`, with digests checked."""
     return RunFolder(folder, check=True).records
 
 
 def read_card(folder: Path) -> RunCard:
-    """The card of the run in `folder`; see `RunFolder.card`."""
+    """Return the card of the run in `folder`; see `RunFolder.card`."""
     return RunFolder(folder).card
 
 
 def billed_calls(path: Path) -> Iterator[Call]:
-    """The calls to servers that the database at `path` knows of, a run's or a compile's."""
+    """Yield the calls to servers in the database at `path`, of a run or a compile."""
     if path.name == DATABASE:
         yield from RunFolder(path.parent).billed_calls()
     else:

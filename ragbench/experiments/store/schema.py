@@ -1,4 +1,4 @@
-"""The tables of a run's database, and how one of ours is told from any other file."""
+"""Tables of a run's database, and the check that a file has them."""
 
 import contextlib
 import hashlib
@@ -8,17 +8,17 @@ from pathlib import Path
 
 from ragbench.errors import RunError
 
-#: The database of a run, and the file that shows its card.
+#: The database of a run, and the readable copy of its card.
 DATABASE, CARD = "run.db", "card.json"
-#: The version of the tables. Another version is refused: there is no code to read it.
+#: Version of the tables. No other version can be read.
 FORMAT = 4
-#: "ragb", which tells our files from other SQLite files.
+#: "ragb", which identifies SQLite files of ragbench.
 _APPLICATION = 0x72616762
-#: In place of a question's id: the calls that make what all questions share.
+#: Question id of calls for work that all questions share.
 PREPARATION = ""
-#: What came of a question: it came to its end, an error ended it, or a limit of the command did.
+#: State of a record: finished, ended by an error, or ended by a limit of the command.
 ANSWERED, FAILED, CUT_OFF = "answered", "failed", "cut off"
-#: The columns of a record's row that its digest is of, the digest itself left out.
+#: Columns of a record's row that its digest covers.
 COLUMNS = (
     "qid", "state", "question", "answer", "em", "f1", "stop_reason", "error", "calls", "tokens",
     "cost_usd", "latency_s", "value",
@@ -58,7 +58,7 @@ PRAGMA user_version = {FORMAT};
 
 
 def digest_of(*values: object) -> str:
-    """A hash of a row's values, which tells that it was changed; text and its UTF-8 are equal."""
+    """Return a hash of a row's values, to detect changes. Text equals its UTF-8 bytes."""
     digest = hashlib.sha256()
     for value in values:
         if not isinstance(value, str | bytes):
@@ -70,14 +70,18 @@ def digest_of(*values: object) -> str:
 
 
 def check_format(db: sqlite3.Connection, path: Path) -> None:
-    """Do nothing if the database at `path`, opened as `db`, is ours and of this version.
+    """Check that a database is from ragbench and of this version.
 
-    A file of a stranger may have a view in the place of a table, which never ends: the tables and
-    views must be ours to the letter.
+    An untrusted file may have a view that never ends in place of a table. The tables and views must
+    therefore match exactly.
+
+    Args:
+        db: The open database.
+        path: Its file.
 
     Raises:
-        RunError: it is not, or of another version.
-        sqlite3.Error: it cannot be read.
+        RunError: The database is foreign or of another version.
+        sqlite3.Error: The database cannot be read.
     """
     application = db.execute("PRAGMA application_id").fetchone()[0]
     version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -100,6 +104,6 @@ def _own_objects() -> frozenset[tuple[str, ...]]:
 
 
 def _objects(db: sqlite3.Connection, most: int) -> frozenset[tuple[str, ...]]:
-    """Type, name and text of the tables, indexes, views and triggers, `most` at the most."""
+    """Return type, name and SQL of at most `most` tables, indexes, views and triggers."""
     query = "SELECT type, name, tbl_name, ifnull(sql, '') FROM sqlite_master"
     return frozenset(db.execute(query).fetchmany(most))
