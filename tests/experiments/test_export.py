@@ -25,7 +25,7 @@ def script(hit: Hit) -> str | Fault:
     """Right, but for one question, which the server refuses."""
     asked = re.findall(r"Which town number (\d+) lies", hit.prompt)
     if int(asked[-1]) == FAILING:
-        return Fault("400")
+        return Fault("filter_400")
     return plausible(hit).replace("some answer", f"Town {asked[-1]}")
 
 
@@ -93,7 +93,7 @@ def test_csv_and_jsonl_have_the_same_rows(run: Path, tmp_path: Path, command: An
         ("parquet", None, "em", ConfigError, "Add -o PATH"),
         ("csv", "one.csv/two.csv", "em", RunError, "cannot write"),
         ("csv", "run/run.db", "em", RunError, r"run\.db is a file of"),
-        ("csv", "x.csv", "tokens", ConfigError, "a column tokens already"),
+        ("csv", "x.csv", "tokens", ConfigError, "tokens is already a column"),
     ],
 )
 def test_mistakes_are_one_line(

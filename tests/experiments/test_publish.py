@@ -103,7 +103,9 @@ def test_a_change_is_placed_and_a_forged_figure_does_not_come_out(
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"{}", b"PK\x05\x06" + bytes(18)])
-def test_verify_of_a_damaged_bundle_prints_one_line(content: bytes, tmp_path: Path, command: Command) -> None:
+def test_verify_damaged_bundle_is_one_line(
+    content: bytes, tmp_path: Path, command: Command
+) -> None:
     (tmp_path / "x.zip").write_bytes(content)
     code, _, err = command("verify", tmp_path / "x.zip")
     assert code == 2
