@@ -79,7 +79,7 @@ def told(found: Evaluation, server: FakeServer) -> str:
 
 def failing(hit: Hit) -> str | Fault:
     """Fails one question for good."""
-    return Fault("400") if "town number 7 " in hit.prompt else plausible(hit)
+    return Fault("filter_400") if "town number 7 " in hit.prompt else plausible(hit)
 
 
 def test_the_records_are_those_of_one_process(run: Run, tmp_path: Path) -> None:
