@@ -209,9 +209,7 @@ class LMSettings(Knobs):
         "of the environment that holds it; repeat for more",
         metavar="NAME=VALUE|env:VAR",
     )
-    ca_file: Path | None = option(
-        None, "additional CA certificates (PEM file)", incidental=True
-    )
+    ca_file: Path | None = option(None, "additional CA certificates (PEM file)", incidental=True)
     price: str | None = option(
         None,
         "dollars per million tokens, for an LM of unknown price",

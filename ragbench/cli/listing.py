@@ -283,6 +283,8 @@ def _listed(kind: str) -> Iterator[tuple[str, str]]:
         if kind == "program":
             extra = f" ({thing.family}, autonomy {'/'.join(thing.autonomy)})"
             extra += f" [{', '.join(thing.variants)}]" if len(thing.variants) > 1 else ""
+            if thing.single_passage:
+                extra += f" ({', '.join(thing.single_passage)}: answers from one passage at a time)"
         if kind == "dataset":
             thing = thing.load  # the loader has the docstring
         yield name, about(thing) + extra

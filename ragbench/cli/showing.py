@@ -145,7 +145,10 @@ def _program(name: str) -> Iterator[str]:
     yield "autonomy (A-RAG, Table 4): " + ", ".join(f"{k} {v}" for k, v in marks)
     for variant, changes in program.variants.items():
         changed = ", ".join(f"{knob}={value}" for knob, value in changes.items())
-        yield f"variant {variant}: {changed or 'the defaults below'}"
+        line = f"variant {variant}: {changed or 'the defaults below'}"
+        if variant in program.single_passage:
+            line += " (answers from one passage at a time)"
+        yield line
         yield from _roles(program, variant)
     yield from _departures(name)
     yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"

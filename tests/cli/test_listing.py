@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from ragbench.cli.listing import NAMED
 from ragbench.cli.main import COMMANDS, REMOVED, cli
 from ragbench.experiments.config import RunConfig
 from ragbench.programs import PROGRAMS
+
+Command = Callable[..., tuple[int, str, str]]
 
 
 def leaves(group: click.Command, name: str = "") -> dict[str, click.Command]:
@@ -176,3 +179,16 @@ def test_texts_name_no_removed_command() -> None:
             if name in REMOVED:
                 wrong.append(f"{path.relative_to(root)}: {name}")
     assert wrong == []
+
+
+def test_variants_that_answer_from_one_passage_at_a_time_are_marked(command: Command) -> None:
+    mark = "answers from one passage at a time"
+    lines = command("list", "programs")[1].splitlines()
+    marked = [line for line in lines if mark in line]
+    assert [line.split()[0] for line in marked] == ["self_rag"]
+    assert f"(combined, per_passage: {mark})" in marked[0]
+    shown = command("show", "program", "self_rag")[1].splitlines()
+    variants = [line.split()[1] for line in shown if line.startswith("variant") and mark in line]
+    assert variants == ["combined:", "per_passage:"]
+    for _, program in PROGRAMS:
+        assert set(program.single_passage) <= set(program.variants)

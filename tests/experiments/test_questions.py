@@ -208,3 +208,88 @@ def test_chains_are_linked_by_names_and_differ(docs: Path) -> None:
     assert [chain.key for chain in find_chains(passages, (2,), seed=1)] == [
         chain.key for chain in chains
     ]
+
+
+def write_docs(file: Path, passages: dict[str, str]) -> Path:
+    """Write passages by title as a corpus file."""
+    rows = [{"id": title, "title": title, "text": text} for title, text in passages.items()]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file
+
+
+def test_question_that_other_passages_answer_is_dropped(
+    command: Command, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    founders = {"Aldor": "Ann Bo", "Belmar": "Cy Dun"}
+    passages = {
+        "Aldor": "Aldor was founded by Ann Bo.",
+        "Gazette": "In spring, Aldor was founded by Ann Bo, a miller.",
+        "Belmar": "Belmar was founded by Cy Dun.",
+    }
+
+    def reply(hit: Hit) -> str:
+        if "links" in hit.prompt:
+            [title] = [name for name in passages if f"{name} | " in hit.prompt]
+            town = "Belmar" if title == "Belmar" else "Aldor"
+            return json.dumps(
+                {
+                    "question": f"Who founded {town}?",
+                    "answer": founders[town],
+                    "sentences": [passages[title]],
+                }
+            )
+        town = re.findall(r"Who founded (\w+)\?", hit.prompt)[-1]
+        stated = f"{town} was founded by {founders[town]}" in hit.prompt
+        return json.dumps({"answer": founders[town] if stated else ""})
+
+    server.script = reply
+    docs = write_docs(tmp_path / "docs.jsonl", passages)
+    code, out, err = command(
+        "questions", docs, "-n", "3", "--hops", "1", "--lm", f"openai/m@{server.url}",
+        "--adapter", "json", "-o", "q.jsonl",
+    )  # fmt: skip
+    assert code == 0, err
+    rows = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    assert [(row["question"], row["gold"]) for row in rows] == [("Who founded Belmar?", ["Belmar"])]
+    assert "dropped: 2 other passages give the answer too" in out
+
+
+@pytest.mark.parametrize(
+    "natural", ["On which sea lies the port where Aldor's founder was born?", ""]
+)
+def test_question_of_three_hops_is_certified_in_its_natural_wording(
+    natural: str,
+    command: Command,
+    server: FakeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    passages = {
+        "Aldor": "Aldor was founded by Ann Bo.",
+        "Ann Bo": "Ann Bo was born in Cedar Bay.",
+        "Cedar Bay": "Cedar Bay lies on the Amber Sea.",
+    }
+    draft = "Which sea is it on which the birthplace of the founder of Aldor lies?"
+    kept = natural or draft
+
+    def reply(hit: Hit) -> str:
+        if "natural_question" in hit.prompt:
+            return json.dumps({"natural_question": natural})
+        if "links" in hit.prompt:
+            sentences = list(passages.values())
+            return json.dumps({"question": draft, "answer": "Amber Sea", "sentences": sentences})
+        known = kept in hit.prompt and all(text in hit.prompt for text in passages.values())
+        return json.dumps({"answer": "Amber Sea" if known else ""})
+
+    server.script = reply
+    docs = write_docs(tmp_path / "docs.jsonl", passages)
+    code, _, err = command(
+        "questions", docs, "-n", "1", "--hops", "3", "--lm", f"openai/m@{server.url}",
+        "--adapter", "json", "-o", "q.jsonl",
+    )  # fmt: skip
+    assert code == 0, err
+    [row] = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    assert row["question"] == kept
+    assert row["metadata"]["certificate"]["with_all"] == ["Amber Sea"] * 2

@@ -132,6 +132,8 @@ class RAGProgram(dspy.Module, Generic[K]):
     idle: ClassVar[Mapping[str, str]] = {}
     #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
+    #: Variants whose answer comes from one passage at a time, so that multi-hop facts never meet.
+    single_passage: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

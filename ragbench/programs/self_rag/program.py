@@ -86,6 +86,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         "per_passage": {},
         "beam": {"max_calls": 100},
     }
+    single_passage = ("combined", "per_passage")
 
     def make_predictors(self) -> None:
         source = self.knobs.confidence_source
