@@ -84,7 +84,7 @@ def approx_tokens(text: str) -> int:
 
     Their tokeniser's tables must be downloaded, so pieces are counted instead: seven letters, three
     digits or a run of punctuation each. Against cl100k_base the totals over English Wikipedia and
-    medical text are 4 % off at the most, over lower-cased chunks 8 % low (docs/performance.md).
+    medical text are 4 % off at the most, over lower-cased chunks 8 % low.
     """
     return sum(map(_count_pieces, text.split()))
 

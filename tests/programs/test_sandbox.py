@@ -1,4 +1,4 @@
-"""Generated code that tries to get out, or to use more than it may; see docs/sandbox.md."""
+"""Generated code that tries to get out, or to use more than it may; see docs/architecture.md."""
 
 import os
 import re
