@@ -1,4 +1,4 @@
-"""The sandbox that runs the Python which a model writes; see docs/architecture.md for attacks on it.
+"""The sandbox of the Python code that a model writes; see docs/architecture.md.
 
 Monty (`pydantic-monty`) interprets a subset of Python without files, sockets, processes or
 environment, in a worker process of its own. What leaves it is converted and formatted in a second
