@@ -78,14 +78,19 @@ def test_the_site_builds_with_every_link_good(tmp_path: Path) -> None:
 def test_architecture_page_blocks_run_in_a_new_process() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-    assert len(blocks) == 4
-    code = "\n".join(block.partition('"""\n')[2] for block in blocks) + """
+    assert len(blocks) == 5
+    code = (
+        "\n".join(re.sub(r'^""".*"""\n', "", block) for block in blocks)
+        + """
 from ragbench.data.base import DATASETS
 from ragbench.metrics import get_metric
+from ragbench.programs import PROGRAMS
 kinds = {"one_word": get_metric, "riddles": DATASETS.get, "first": OPTIMIZERS.get}
-for name, get in {**kinds, "shared_words": RETRIEVERS.get}.items():
+kinds |= {"twice": PROGRAMS.get, "shared_words": RETRIEVERS.get}
+for name, get in kinds.items():
     assert get(name)
 """
+    )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
