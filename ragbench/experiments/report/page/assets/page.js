@@ -59,7 +59,7 @@ function against(at, ref = reference()) {
   if (!turned) return null;
   const flip = (x) => (known(x) ? -x : x);
   const word = { better: "worse", worse: "better" }[turned.word] || turned.word;
-  return { difference: flip(turned.difference), low: flip(turned.high), high: flip(turned.low), corrected_low: flip(turned.corrected_high), corrected_high: flip(turned.corrected_low), word };
+  return { difference: flip(turned.difference), low: flip(turned.high), high: flip(turned.low), corrected_low: flip(turned.corrected_high), corrected_high: flip(turned.corrected_low), word, breakdown: turned.breakdown };
 }
 const isAlive = (at) => { const d = against(at, best()); return !d || d.word !== "worse"; };
 
@@ -205,7 +205,8 @@ function verdict(at) {
   const d = against(at);
   if (!d) return "–";
   const word = ["better", "worse", "equivalent"].includes(d.word) ? ` ${d.word}` : "";
-  return node("span", { class: { better: "good", worse: "bad" }[d.word] || "" }, `${signed(d.difference)}${word}`);
+  const limit = known(d.breakdown) ? `holds unless more than ${Math.round(100 * d.breakdown)} % of unseen documents fail as a whole` : null;
+  return node("span", { class: { better: "good", worse: "bad" }[d.word] || "", title: limit }, `${signed(d.difference)}${word}`);
 }
 
 function sorted() {
@@ -231,6 +232,8 @@ function showPrograms() {
   const parts = ["Thick line: 95 % interval of the paired difference."];
   if (tests) parts.push(`Thin line: the same, corrected for ${count(tests, "comparison")} (Holm); better or worse: it excludes 0.`);
   if (n) parts.push(`${count(n, "shared question")}${clusters && clusters < n ? ` in ${count(clusters, "cluster")}` : ""}.`);
+  const scopes = [...new Set(Object.values(family().pairs || {}).map((pair) => pair.scope).filter(Boolean))];
+  if (scopes.length) parts.push(`Intervals and words hold ${scopes.join("; ")}.`);
   parts.push("Dollars and seconds: list price and time of an uncached run; p95: 95 % of questions take less.");
   $("programs-note").textContent = parts.join(" ");
 }
