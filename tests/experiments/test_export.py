@@ -114,5 +114,9 @@ def test_the_command_offers_every_format_and_the_docs_every_column() -> None:
     choices = next(p.type.choices for p in command.params if p.name == "target")
     assert tuple(choices) == (*TARGETS, "bundle")
     page = (Path(__file__).parents[2] / "docs" / "comparing.md").read_text("utf-8")
-    listed = re.findall(r"^\| `(\w+)` \| (\w+) \| ", page, flags=re.MULTILINE)
-    assert listed == [(c.name, c.kind) for c in COLUMNS]
+    kinds: dict[str, list[str]] = {}
+    for column in COLUMNS:
+        kinds.setdefault(column.kind, []).append(column.name)
+    for kind, names in kinds.items():
+        [row] = re.findall(rf"^\| {kind} \| (.*?) \| ", page, flags=re.MULTILINE)
+        assert re.findall(r"`(\w+)`", row) == names
