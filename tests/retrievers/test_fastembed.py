@@ -100,7 +100,7 @@ def test_reranker_from_folder_orders_by_its_logits(folder: Path) -> None:
 
 def test_unknown_model_or_unreadable_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="no fastembed embedder named 'MiniLM'"):
-        make_embedder("fastembed/MiniLM")
+        make_embedder("fastembed/MiniLM").embed(["red"])
     with pytest.raises(ModelError, match=r"cannot load .*; give fastembed/.*@FOLDER") as error:
         open_model("embedder", f"sentence-transformers/all-MiniLM-L6-v2@{tmp_path}")
     assert "\n" not in str(error.value)
