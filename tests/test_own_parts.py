@@ -187,10 +187,10 @@ AN_LM = dspy.LM("openai/mine", api_key="none", temperature=0.5)
 OF_RAGBENCH = make_lm("openai/mine", api_base="http://127.0.0.1:9")
 #: Program, options, and what is said.
 UNREAD: list[tuple[Any, dict[str, Any], str]] = [
-    (Echo, {"k": 3}, "reads k=3; the module itself .* takes k or retriever; knobs that are read"),
-    (Echo, {"set": {"answer_style": "long"}}, "reads answer_style='long'; the module's own code"),
-    (Echo, {"set": {"max_calls": 3}}, "reads max_calls=3; .* read: variant, max_retrievals, init"),
-    (Echo(), {"set": {"init": {"times": 2}}}, "reads init=.*made already: hand over its class"),
+    (Echo, {"k": 3}, "read k=3: the module itself .* takes k or retriever.*It reads:"),
+    (Echo, {"set": {"answer_style": "long"}}, "read answer_style='long': the module's own code"),
+    (Echo, {"set": {"max_calls": 3}}, "read max_calls=3: .* reads: variant, max_retrievals, init"),
+    (Echo(), {"set": {"init": {"times": 2}}}, "read init=.*already constructed, so pass its class"),
     (Searching, {"k": 3, "set": {"init": {"k": 4}}}, "k is given twice, as k=3 and as init k=4"),
     ("vanilla", {"retriever": Found([]), "retriever_set": {"init": {}}}, "reads init; leave it"),
     ("vanilla", {"retriever": Found([]), "retriever_set": {"k1": 1}}, "reads k1; leave it out"),
@@ -203,7 +203,7 @@ UNREAD: list[tuple[Any, dict[str, Any], str]] = [
     ("vanilla", {"encoding": "latin-1"}, "reads encoding='latin-1' of the data synthetic: leave"),
     ("vanilla", {"passage_tokens": 90}, "reads passage_tokens=90 .*; it is for documents that are"),
     ("vanilla", {"data": [ASKED[0]]}, "reads size=100: the data are"),
-    ("direct", {"k": 3}, "reads k=3; it does not search: leave it out, or take vanilla"),
+    ("direct", {"k": 3}, "read k=3: it does not search, so remove k or use vanilla"),
 ]
 
 

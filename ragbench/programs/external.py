@@ -239,7 +239,7 @@ def _copy(module: dspy.Module) -> dspy.Module:
 
 
 def adapter_of(program: RAGProgram, name: str, lm: dspy.LM | None) -> dspy.Adapter:
-    """Returns the adapter called `name` for `program`.
+    """Return the adapter called `name` for `program`.
 
     `auto` of a module of a person's own is what it is in plain DSPy: that of DSPy's settings, or
     `dspy.ChatAdapter`.
@@ -393,12 +393,12 @@ def _unread(kind: type[dspy.Module], *, is_object: bool, takes_k: bool) -> dict[
     own = "the module's own code decides that"
     unread = {"context_tokens": own, "answer_style": own, "on_missing": own, "max_calls": own}
     if is_object:
-        unread["init"] = "the object is made already: hand over its class, or make it so"
+        unread["init"] = "the object is already constructed, so pass its class"
     searches_by_k = "retriever" in _parameters(kind) and not is_object
     if not (takes_k or searches_by_k or _names_rm(kind)):
         unread["k"] = (
-            "the module itself says how much it searches for; k is for a class whose constructor "
-            "takes k or retriever"
+            "the module itself decides how much it retrieves (k is only for classes whose "
+            "constructor takes k or retriever)"
         )
     return unread
 

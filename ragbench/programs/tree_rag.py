@@ -70,7 +70,7 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
         return self._nodes(trace, index, [], k)
 
     def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int], k: int) -> list[Passage]:
-        """Returns the nodes that fit the context uncut, one at least; adds their `layers`."""
+        """Return the nodes that fit the context uncut, one at least; adds their `layers`."""
         scores = tree.scores(trace.question)
         nodes = self._chosen(trace, scores, tree.shape, k)
         passages = [tree.passage(node, float(scores[node])) for node in nodes]

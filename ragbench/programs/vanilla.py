@@ -24,7 +24,7 @@ class DirectRAG(RAGProgram):
     """Answer from memory."""
 
     chooses = False
-    idle: ClassVar[Mapping[str, str]] = {"k": "it does not search: leave it out, or take vanilla"}
+    idle: ClassVar[Mapping[str, str]] = {"k": "it does not search, so remove k or use vanilla"}
 
     def make_predictors(self) -> None:
         self.answer = predict(DirectAnswer)

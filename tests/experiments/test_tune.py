@@ -147,7 +147,7 @@ def test_a_knob_that_a_module_does_not_read_is_not_searched() -> None:
     program = load_program(keep_module(Echo))
     with pytest.raises(ConfigError, match=r"no knob of .*Echo is left to search"):
         make_space(program, {}, narrowed={})
-    with pytest.raises(KnobError, match="reads k='2,4'; the module itself says"):
+    with pytest.raises(KnobError, match="read k='2,4': the module itself decides"):
         make_space(program, {}, narrowed={"k": "2,4"})
 
 

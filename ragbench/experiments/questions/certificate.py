@@ -44,7 +44,7 @@ class Certificate:
 
 
 def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
-    """Returns the certificate of `draft`.
+    """Return the certificate of `draft`.
 
     Calls are made only while every check before them holds.
     """
@@ -54,7 +54,7 @@ def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
 
 
 def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str, Any]) -> str:
-    """Returns the first check of the reader's answers that does not hold; blank where all do.
+    """Return the first check of the reader's answers that does not hold; blank where all do.
 
     The answers go into `checks`.
     """
@@ -77,7 +77,7 @@ def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str,
 
 
 def text_reason(draft: Draft, chain: Chain, questions: Sequence[str]) -> str:
-    """Returns the first check of the texts that does not hold; blank where all do."""
+    """Return the first check of the texts that does not hold; blank where all do."""
     for check, holds in _text_checks(draft, chain, questions).items():
         if not holds:
             return f"not so: {check}"
@@ -92,7 +92,7 @@ def is_same(answer: str, reference: str) -> bool:
 
 
 def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[str, bool]:
-    """Returns each check of the texts alone, and whether it holds."""
+    """Return each check of the texts alone, and whether it holds."""
     answer = _padded(draft.answer)
     question = _padded(draft.question)
     quoted = len(draft.sentences) == len(chain.passages)
@@ -115,5 +115,5 @@ def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[s
 
 
 def _padded(text: str) -> str:
-    """Returns `text` normalised, with a blank at either end, so that words are found whole."""
+    """Return `text` normalised, with a blank at either end, so that words are found whole."""
     return f" {normalise_answer(text)} "

@@ -35,7 +35,7 @@ class Chain:
 
 
 def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) -> Iterator[Chain]:
-    """Yields chains of as many passages as `hops` says, in turn, no two of the same passages.
+    """Yield chains of as many passages as `hops` says, in turn, no two of the same passages.
 
     The same passages and seed give the same chains. It ends where none is found any more.
     """
@@ -53,7 +53,7 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
 
 
 def _names_of(passage: Passage) -> dict[str, str]:
-    """Returns the names in a passage, folded and as they stand."""
+    """Return the names in a passage, folded and as they stand."""
     by_fold: dict[str, str] = {}
     for name in by_pattern(f"{passage.title}. {passage.text}"):
         by_fold.setdefault(fold(name), name)
@@ -75,7 +75,7 @@ class _Walk:
                 self._holders.setdefault(name, []).append(place)
 
     def chain(self, length: int) -> Chain | None:
-        """Returns a chain of `length` passages; None where the walk ends early."""
+        """Return a chain of `length` passages; None where the walk ends early."""
         places = [self._chance.randrange(len(self._passages))]
         links: list[str] = []
         while len(places) < length:

@@ -94,7 +94,7 @@ def write_questions(
     *,
     force: bool = False,
 ) -> Written:
-    """Writes questions over `passages` to `out` and returns what came of it.
+    """Write questions over `passages` to `out` and returns what came of it.
 
     Raises:
         ConfigError: `out` is a file that `ragbench questions` did not write, unless `force`.
@@ -132,7 +132,7 @@ def write_questions(
 
 
 class _Writer:
-    """Writes questions by calls of the model, and remembers the drafts of earlier attempts.
+    """Write questions by calls of the model, and remembers the drafts of earlier attempts.
 
     It asks the model as the writer, and as the reader with passages and without.
     """
@@ -155,7 +155,7 @@ class _Writer:
                     self._rows[row.pop("chain")] = row
 
     def certify_all(self, batch: Sequence[Chain]) -> None:
-        """Writes and certifies the chains of `batch` that have no draft yet, at once."""
+        """Write and certifies the chains of `batch` that have no draft yet, at once."""
         todo = [chain for chain in batch if chain.key not in self._rows]
         with ThreadPoolExecutor(self._request.workers) as pool:
             begun = [pool.submit(copy_context().run, self._certified, chain) for chain in todo]
@@ -210,7 +210,7 @@ class _Writer:
             certificate.reason = "other passages give the answer too"
 
     def _answer(self, question: str, passages: Sequence[str]) -> str:
-        """Returns the reader's answer; blank where its reply cannot be read."""
+        """Return the reader's answer; blank where its reply cannot be read."""
         try:
             if passages:
                 reply = self._read(context=list(passages), question=question)
@@ -221,7 +221,7 @@ class _Writer:
         return str(reply.answer or "").strip()
 
     def take_in(self, chain: Chain) -> None:
-        """Adds the draft of `chain` to what is kept or dropped."""
+        """Add the draft of `chain` to what is kept or dropped."""
         written = self.written
         written.drafts += 1
         row = self._rows[chain.key]

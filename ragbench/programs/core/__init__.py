@@ -1,7 +1,7 @@
-"""What every architecture stands on; to write one, these fifteen concepts are enough.
+"""The basis of every program. These fifteen concepts are enough to write one.
 
     class HopKnobs(ProgramKnobs):
-        max_hops: int = bounded(2, 1, 10, "searches at the most")
+        max_hops: int = bounded(2, 1, 10, "maximum number of searches")
 
     @PROGRAMS.register("hop")
     class Hop(RAGProgram[HopKnobs]):
@@ -22,32 +22,33 @@
             answer = self.answer_from(trace, self.answer, trace.passages)
             return trace.prediction(answer, "answered")
 
-1. `PROGRAMS`: the registry; `register` makes the program known by its name.
-2. `RAGProgram[MyKnobs]`: a `dspy.Module`. Write `solve`; `self.knobs` is typed.
-3. `ProgramKnobs`: the knobs that every program has (`k`, `context_tokens`, `max_calls`, ...); a
+1. `PROGRAMS`: the registry. `register` adds a program by name.
+2. `RAGProgram[MyKnobs]`: a `dspy.Module`. Implement `solve`. `self.knobs` is typed.
+3. `ProgramKnobs`: the knobs that every program has (`k`, `context_tokens`, `max_calls`, ...). A
    subclass adds fields with a default, bounds and a description. `variants` change defaults.
-4. `predict` and `chain_of_thought` make predictors. `make_predictors` keeps them as attributes,
+4. `predict` and `chain_of_thought` create predictors. `make_predictors` stores them as attributes,
    so that optimizers find them.
-5. `Trace` is one question: `trace.question`, `trace.passages` (all seen), and what follows.
-6. `trace.ask` calls a predictor, with the trace's question where no other is given. What cannot be
-   read of the reply is blank, or as `otherwise` has it; texts are stripped.
-7. `trace.answer` calls one that answers, and notes the step. `last=True` marks the forced answer.
-8. `trace.search`, `search_many`: the retriever's passages; a query asked before costs nothing.
-   `trace.search_by` is for a program's own index.
-9. `trace.fan_out` asks several things at once, in an order that does not depend on timing.
-10. `trace.step` notes what was done, `trace.count` an event such as `resampled`. A program never
-    reads them back: what it needs later it keeps in locals of `solve`.
-11. `trace.prediction(answer, stop_reason, passages=...)` ends `solve`; `StopReason` lists the ways.
-12. `BudgetSpentError` leaves `trace.ask` and `trace.search` at a limit. Left alone, it ends in
-    `force`, by `self.answer` from all passages; a program that needs more catches it in `solve`.
-13. `render` shows passages within a bound of tokens; each line knows its passage (`Line`).
-14. `is_answer` says whether a text commits itself, `is_repeat` whether it asks again;
-    `first_sentence`, `sentences_of`, `distinct`, `each_once`, `one_line`, `fuse`, `jaccard` are the
-    other helpers for texts and rankings.
+5. `Trace` is one question: `trace.question`, `trace.passages` (all found), and the methods below.
+6. `trace.ask` calls a predictor, by default with the trace's question. Fields of the reply that
+   cannot be read are blank, or have their values of `otherwise`. Texts are stripped.
+7. `trace.answer` calls a predictor that answers, and records the step. `last=True` marks the forced
+   answer.
+8. `trace.search` and `search_many` search with the retriever. A repeated query costs nothing.
+   `trace.search_by` is for a program's index.
+9. `trace.fan_out` runs several calls concurrently, in an order that does not depend on timing.
+10. `trace.step` records a step, `trace.count` an event such as `resampled`. A program never reads
+    them: it keeps its state in local variables of `solve`.
+11. `trace.prediction(answer, stop_reason, passages=...)` ends `solve`. See `StopReason`.
+12. `trace.ask` and `trace.search` raise `BudgetSpentError` at a limit. If `solve` does not catch
+    it, `force` answers with `self.answer` from all passages.
+13. `render` renders passages within a token limit. Each `Line` carries the pid of its passage.
+14. `is_answer` detects refusals and blanks, `is_repeat` repeated questions. `first_sentence`,
+    `sentences_of`, `distinct`, `each_once`, `one_line`, `fuse` and `jaccard` are the other helpers
+    for texts and rankings.
 15. `Autonomy` and the other class attributes describe the program in tables.
 
-Where a model chooses tools, see `core.tools`; for probabilities of labels, `core.confidence`; for
-an index of a program's own, `core.indexed`.
+See `core.tools` for models that choose tools, `core.confidence` for probabilities of labels, and
+`core.indexed` for programs with an index.
 """
 
 from ragbench.programs.core.program import (

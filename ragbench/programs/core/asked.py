@@ -1,4 +1,4 @@
-"""The example that is being asked, for what needs more of it than the text of its question."""
+"""The example of the current question, for code that needs more than the question's text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,16 +18,19 @@ class Asked:
 
 @dataclass(frozen=True)
 class Questions:
-    """Part of the context of a run: the examples of its data by the texts of their questions.
+    """Part of the context of a run: the examples of its data by question text.
 
-    An optimizer hands a program the text alone.
+    An optimizer passes only the text to a program.
     """
 
     by_text: Mapping[str, dspy.Example]
 
 
 def example_of(question: str) -> dspy.Example | None:
-    """The example of `question`: the one that is asked, else that of the run's data, if any."""
+    """Return the example of `question`, or None if unknown.
+
+    The example of the current question comes first, then the run's data.
+    """
     asked = current().get(Asked)
     if asked is not None:
         return asked.example
@@ -38,7 +41,12 @@ def example_of(question: str) -> dspy.Example | None:
 
 
 def asking(question: str, inputs: Mapping[str, Any]) -> Context:
-    """The context in which `question` is asked with further `inputs`; the current one for none."""
+    """Return the context in which a program answers `question`.
+
+    Args:
+        question: Text of the question.
+        inputs: Further inputs of the example. If empty, the current context is returned.
+    """
     if not inputs:
         return current()
     example = dspy.Example(question=question, **inputs).with_inputs("question", *inputs)

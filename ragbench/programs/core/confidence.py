@@ -1,9 +1,9 @@
-"""Probabilities of labels, from where an LM can give them.
+"""Probabilities of labels, from the source that an LM can provide.
 
-- `label`: what is named is certain.
-- `verbal`: the label and a confidence that the model states, which any LM can. It is not a
+- `label`: the chosen label has probability 1.
+- `verbal`: the label and a confidence that the model states. Every LM can do this. It is not a
   calibrated probability.
-- `logprob`: the LM's token probabilities at the place of the label in its reply.
+- `logprob`: the LM's token probabilities at the position of the label in its reply.
 """
 
 import itertools
@@ -20,11 +20,11 @@ from ragbench.programs.core.program import predict
 from ragbench.programs.core.trace import Trace
 from ragbench.signatures.judging import SURE
 
-#: Where the confidence in a label comes from.
+#: Source of the confidence in a label.
 Weighing = Literal["label", "verbal", "logprob"]
 Label = str | int | bool
 
-#: Alternatives asked for at each token; the most that hosted APIs give.
+#: Requested alternatives per token: the maximum of hosted APIs.
 TOP_LOGPROBS = 20
 
 
@@ -47,7 +47,19 @@ def ask_probabilities(
     source: Weighing,
     **inputs: Any,
 ) -> dict[Label, float] | None:
-    """The probability of each label, which sum to 1; None where the reply cannot be read."""
+    """Ask for a label and return the probability of each label.
+
+    Args:
+        trace: Trace of the question.
+        grading: Predictor made by `grader` for the same source.
+        field: Output field that contains the label.
+        labels: All possible labels, at least two.
+        source: Source of the probabilities.
+        inputs: Input fields of the predictor.
+
+    Returns:
+        Probabilities that sum to 1. None if the reply cannot be read.
+    """
     reply = trace.ask(grading, otherwise={field: None}, **inputs)
     value = reply[field]
     if value is None:
@@ -61,7 +73,7 @@ def ask_probabilities(
 
 
 def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[Label, float]:
-    # A label that was chosen is at least as likely as by chance; the others share the rest.
+    # The chosen label is at least as likely as by chance. The others share the rest.
     top = max(confidence, 1 / len(labels))
     remainder = (1 - top) / (len(labels) - 1)
     return {label: top if label == value else remainder for label in labels}
@@ -70,7 +82,17 @@ def _spread(value: Label, confidence: float, labels: Sequence[Label]) -> dict[La
 def label_probabilities(
     reply: dspy.Prediction, field: str, value: Label, labels: Sequence[Label]
 ) -> dict[Label, float]:
-    """The probability of each label at the token with which `value` begins in the reply."""
+    """Return the probability of each label, from the first token of `value` in the reply.
+
+    Args:
+        reply: Reply with token probabilities.
+        field: Output field that contains the label.
+        value: Label in the reply.
+        labels: All possible labels.
+
+    Returns:
+        Probabilities that sum to 1. If no token matches a label, `value` has probability 1.
+    """
     content = _tokens(reply)
     weights: dict[Label, float] = dict.fromkeys(labels, 0.0)
     begin = _place(content, field, str(value))
@@ -84,7 +106,7 @@ def label_probabilities(
             for label in labels:
                 if token and _bare(str(label)).startswith(token):
                     meant.append(label)
-            if len(meant) == 1:  # a token that begins two labels tells nothing
+            if len(meant) == 1:  # a prefix of two labels is ambiguous
                 weights[meant[0]] += math.exp(logprob)
     total = sum(weights.values())
     if total:
@@ -93,9 +115,15 @@ def label_probabilities(
 
 
 def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, float]]:
-    """The tokens of the value of `field` in the reply and their probabilities, in order.
+    """Return the tokens of the value of `field` in the reply, with their probabilities.
 
-    Empty where the value is not found in the reply's text, or the reply could not be read.
+    Args:
+        reply: Reply with token probabilities.
+        field: Output field with the text.
+
+    Returns:
+        Pairs of token and probability in (0, 1], in order. Empty if the reply could not be read or
+        its text does not contain the value.
     """
     if reply.get("parse_fallback") or reply.get("partial_reply"):
         return []
@@ -109,7 +137,7 @@ def token_probabilities(reply: dspy.Prediction, field: str) -> list[tuple[str, f
         pairs = []
         start = 0
         for token in content:
-            # What stands before or after the value in its first or last token is not part of it.
+            # The first and last token may contain characters that are not part of the value.
             text = token.token[max(begin - start, 0) : max(end - start, 0)]
             start += len(token.token)
             if text:
@@ -122,14 +150,14 @@ def _tokens(reply: dspy.Prediction) -> list[Any]:
     content = list(getattr(reply.get("logprobs"), "content", None) or [])
     if not content:
         raise LMSetupError(
-            "confidence_source=logprob needs an LM that returns token probabilities, and this one "
-            "returned none; set confidence_source to verbal"
+            "confidence_source=logprob needs an LM that returns token probabilities, but this one "
+            "returned none. Set confidence_source to verbal."
         )
     return content
 
 
 def _place(content: Sequence[Any], field: str, value: str) -> int | None:
-    """The character of the reply at which the value of `field` begins."""
+    """Return the character offset of the value of `field` in the reply, None if absent."""
     text = "".join(token.token for token in content)
     after = text.rfind(field) + len(field) if field in text else 0
     match = re.compile(re.escape(value), re.IGNORECASE).search(text, after)
@@ -139,9 +167,11 @@ def _place(content: Sequence[Any], field: str, value: str) -> int | None:
 
 
 def probability(value: Any, *, default: float = 0.0) -> float:
-    """A stated confidence as a number in [0, 1]; above 1 up to 100 is read as percent.
+    """Convert a stated confidence to a number in [0, 1].
 
-    What is no number gives `default`.
+    Args:
+        value: Stated confidence. A number above 1, up to 100, is a percentage.
+        default: Result if `value` is not a number.
     """
     try:
         number = float(value)

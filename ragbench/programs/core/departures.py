@@ -1,6 +1,6 @@
-"""What each program is, and does otherwise than its source, as data: `programs.yaml` beside them.
+"""Facts about each program and its differences from its source, read from `programs.yaml`.
 
-The documentation, `ragbench show program` and the deviations that a protocol prints are made of it.
+The documentation, `ragbench show program` and the deviations of a protocol use these facts.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ class Autonomy(NamedTuple):
 
 @dataclass(frozen=True)
 class Departure:
-    """What a source does, where it says so, and what is done here since version `since`.
+    """A difference from a source: its behavior, the place that states it, and ours.
 
-    `undo` are the knobs, as `name=value`, with which it is done as in the source; empty for none.
-    `variants` are those that depart so; empty for all.
+    `since` is the version that introduced the difference. `undo` lists the knobs, as `name=value`,
+    that restore the behavior of the source. It is empty if no knob does. `variants` lists the
+    affected variants. It is empty if all are.
     """
 
     theirs: str
@@ -53,7 +54,7 @@ class Departure:
         return values
 
     def holds(self, knobs: Mapping[str, Any]) -> bool:
-        """Whether a run with `knobs` departs so."""
+        """Return True if a run with `knobs` has this difference."""
         if self.variants and knobs.get("variant") not in self.variants:
             return False
         undone = self.knobs
@@ -62,7 +63,7 @@ class Departure:
         return any(_plain(knobs.get(name)) != value for name, value in undone.items())
 
     def line(self) -> str:
-        """The departure in one sentence."""
+        """Describe the difference in one line."""
         undo = f"; undone by {self.undo}" if self.undo else ""
         if self.variants:
             variants = f" (of {', '.join(self.variants)})"
@@ -72,7 +73,7 @@ class Departure:
 
 
 def _plain(value: Any) -> Any:
-    """A knob as the file has it: no guards at all are `false`."""
+    """Return a knob's value as the file writes it: `false` for an empty list of guards."""
     if value in ((), []):
         return False
     return value
@@ -80,9 +81,9 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Source:
-    """What was read of a program's source, and the departures from it.
+    """The parts of a program's source that were read, and the differences from it.
 
-    `family`, `paper`, `calls` and `autonomy` are those of `RAGProgram`.
+    `family`, `paper`, `calls` and `autonomy` are attributes of `RAGProgram`.
     """
 
     source: str
@@ -95,7 +96,7 @@ class Source:
 
 @lru_cache(maxsize=1)
 def sources() -> Mapping[str, Source]:
-    """The source of each program that ships, by its name."""
+    """Return the source of each built-in program, by name."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    entries = yaml.load(_FILE.read_text("utf-8"), loader)  # it is a safe one
+    entries = yaml.load(_FILE.read_text("utf-8"), loader)  # a safe loader
     return TypeAdapter(dict[str, Source]).validate_python(entries)

@@ -1,4 +1,4 @@
-"""Programs with an index of their own, which an LM helps to make before the first question."""
+"""Programs with their own index, which an LM helps to build before the first question."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ class IndexProgram(RAGProgram[K]):
 
     @property
     def index_kind(self) -> type[LMIndex]:
-        """The index that these knobs need: vectors alone where a variant leaves the rest out."""
+        """The index that these knobs need: only vectors if a variant omits the rest."""
         return self.Index
 
     def other_calls(self) -> Sequence[CallKind]:
@@ -36,10 +36,14 @@ class IndexProgram(RAGProgram[K]):
         ]
 
     def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
-        """Make or load the index of the corpus, or of the passages of each of `questions`.
+        """Build or load the index of the corpus, or of the passages of each question.
+
+        Args:
+            questions: Texts of the questions of the run. Used in the distractor setting.
+            progress: Progress callback.
 
         Raises:
-            dspy.LMError: a reply could not be had; those before it are kept.
+            dspy.LMError: A call failed. The replies before it are cached.
         """
         retriever = self.retriever
         if not isinstance(retriever, PerQuestion):
@@ -62,18 +66,22 @@ class IndexProgram(RAGProgram[K]):
         self._facts = _summed([index.facts() for index in indexes])
 
     def index_of(self, retriever: Retriever, progress: Progress | None = None) -> Any:
-        """The index of the corpus that `retriever` searches, built.
+        """Return the built index of the corpus that `retriever` searches.
+
+        Args:
+            retriever: Retriever of one corpus.
+            progress: Progress callback.
 
         Raises:
-            dspy.LMError: a reply could not be had.
+            dspy.LMError: A call failed.
         """
         with dspy.context(lm=self._index_lm()):
             return self.index_kind.of(retriever.corpus, progress=progress, **self._settings())
 
     def opened(self, trace: Trace) -> Any:
-        """The index for the question of `trace`, noted as a step with what it took.
+        """Return the index for the question of `trace`, and record a step with its cost.
 
-        One made only now is still no part of the question's cost.
+        Building an index is never part of the question's cost, even if it happens now.
         """
         with open_ledger():
             index = self.index_of(trace.retriever)
@@ -83,7 +91,7 @@ class IndexProgram(RAGProgram[K]):
         for name, fact in index.facts().items():
             if name != "index_s":
                 cost[name] = fact
-        trace.step("index", notes=cost)  # no time: the same run leaves the same steps
+        trace.step("index", notes=cost)  # without seconds, so that equal runs record equal steps
         return index
 
     def find(self, trace: Trace, hits: Callable[[], Passages], query: str = "") -> list[Passage]:
@@ -93,10 +101,10 @@ class IndexProgram(RAGProgram[K]):
         )
 
     def index_facts(self) -> Mapping[str, Any]:
-        """What the index took and how large it is; those of all questions together.
+        """Return the cost and size of the index, summed over the indexes of all questions.
 
-        `index_calls`, `index_tokens`, `index_usd` (None where a price is unknown) and `index_s`,
-        as if nothing had been kept or cached. Empty before it is made.
+        Costs are `index_calls`, `index_tokens`, `index_usd` (None if a price is unknown) and
+        `index_s`. They ignore caching. Empty before the index is built.
         """
         return self._facts
 
@@ -122,19 +130,36 @@ class SearchedIndex(IndexProgram[K]):
         return self.finish(trace, self.answer, passages)
 
     def ranked(self, trace: Trace, index: Any, k: int) -> list[Passage]:
-        """At most `k` passages of `index` for the question of `trace`, best first."""
+        """Return the passages of `index` that are best for the question, best first.
+
+        Args:
+            trace: Trace of the question.
+            index: Index of the program.
+            k: Maximum number of passages.
+        """
         return self.reached(trace, index, self.starts(trace, index), k)
 
     def starts(self, trace: Trace, index: Any) -> Any:
-        """Where in `index` the search begins, if the LM or the question decides it."""
+        """Return the entry points of the search, if the LM or the question selects them."""
 
     @abstractmethod
     def reached(self, trace: Trace, index: Any, starts: Any, k: int) -> list[Passage]:
-        """The passages that a search from `starts` ranks first."""
+        """Return the passages that a search from `starts` ranks first.
+
+        Args:
+            trace: Trace of the question.
+            index: Index of the program.
+            starts: Entry points, from `starts`.
+            k: Maximum number of passages.
+        """
 
 
 def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:
-    """`program`, those that it asks and those that it searches by, if they have an index."""
+    """List the programs with an index that `program` uses.
+
+    The list includes `program`, the programs that it asks, and those whose index its retriever
+    searches.
+    """
     found: dict[int, IndexProgram[Any]] = {}
     if isinstance(program, IndexProgram):
         found[id(program)] = program
@@ -147,7 +172,7 @@ def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:
 
 
 def _finders(retriever: Retriever) -> list[IndexProgram[Any]]:
-    """The programs by whose indexes `retriever` searches, over what it searches."""
+    """List the programs whose indexes `retriever` searches, set to its corpus."""
     found: list[IndexProgram[Any]] = []
     for finder in finders_of(retriever):
         if isinstance(finder, IndexProgram):
@@ -159,14 +184,20 @@ def _finders(retriever: Retriever) -> list[IndexProgram[Any]]:
 def prepare_all(
     program: RAGProgram, questions: Sequence[str] = (), progress: Progress | None = None
 ) -> None:
-    """Prepare `program` for `questions`, and the indexes by which its retriever searches."""
+    """Prepare `program` for a run, and the indexes that its retriever searches.
+
+    Args:
+        program: Program of the run.
+        questions: Texts of the questions.
+        progress: Progress callback.
+    """
     program.prepare(questions, progress)
     for finder in _finders(program.retriever):
         finder.prepare(questions, progress)
 
 
 def index_facts(program: RAGProgram) -> Mapping[str, Any]:
-    """What the indexes of `program` took and how large they are; empty for none."""
+    """Return the cost and size of the indexes of `program`. Empty if it has no index."""
     facts = [indexed.index_facts() for indexed in index_programs(program)]
     if len(facts) == 1:
         return facts[0]
@@ -174,7 +205,7 @@ def index_facts(program: RAGProgram) -> Mapping[str, Any]:
 
 
 def _summed(facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum of each number; None where one is not known."""
+    """Sum each number. The sum is None if a part is unknown."""
     sums: dict[str, Any] = {}
     for numbers in facts:
         for name, value in numbers.items():

@@ -1,10 +1,9 @@
 """The contract of a program.
 
-A program is a `dspy.Module` whose predictors are direct attributes (so that optimizers find them)
-and whose `forward` keeps everything about one question in a `Trace` that it makes and drops.
-Subclasses write `solve`, and `force` for the answer given when a limit is reached; `forward` sees
-to the rest: the answer is never blank, a limit never raises, and only an LM's provider errors
-leave it.
+A program is a `dspy.Module` whose predictors are direct attributes, so that optimizers find them.
+Its `forward` creates a `Trace` that holds everything about one question. Subclasses implement
+`solve`, and `force` for the answer after a limit. `forward` ensures that the answer is never blank,
+that a limit never raises, and that only provider errors of an LM leave it.
 """
 
 import hashlib
@@ -32,15 +31,22 @@ from ragbench.registry import Registry
 from ragbench.retrievers import PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
-#: How a reader answers: at once, or after a reasoning of its own.
+#: Form of a reader: a direct answer, or reasoning before the answer.
 Reader = Literal["predict", "cot"]
 
-#: HotpotQA's own word for giving no answer; never equal to a gold answer there.
+#: HotpotQA's marker of a missing answer. It never equals a gold answer there.
 NO_ANSWER = "noanswer"
 
 
 def bounded(default: float, least: float, most: float, description: str) -> Any:
-    """A knob that is a number from `least` to `most`."""
+    """Create a numeric knob.
+
+    Args:
+        default: Default value.
+        least: Smallest allowed value.
+        most: Largest allowed value.
+        description: Help text.
+    """
     return Field(default, ge=least, le=most, description=description)
 
 
@@ -51,13 +57,13 @@ class ProgramKnobs(Knobs):
     k: int = bounded(5, 1, 100, "passages per search")
     context_tokens: int = bounded(4000, 100, 1_000_000, "tokens of passages shown")
     answer_style: AnswerStyle = Field(
-        "brief", description="the final answer: a name or phrase, a sentence or two, or at length"
+        "brief", description="length of the final answer: a phrase, one or two sentences, or more"
     )
     on_missing: OnMissing = Field(
-        "guess", description="the final answer without its facts: a guess, or a word that says so"
+        "guess", description="if facts are missing: guess, or state that they are missing"
     )
-    max_calls: int = bounded(50, 1, 10_000, "LM calls per question at the most")
-    max_retrievals: int = bounded(100, 0, 10_000, "searches per question at most")
+    max_calls: int = bounded(50, 1, 10_000, "maximum number of LM calls per question")
+    max_retrievals: int = bounded(100, 0, 10_000, "maximum number of searches per question")
 
 
 def predict(
@@ -79,7 +85,12 @@ def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Mod
 
 
 def reading(signature: type[dspy.Signature], reader: Reader) -> dspy.Module:
-    """The predictor of `signature` that the knob `reader` names."""
+    """Return a predictor of `signature`.
+
+    Args:
+        signature: Signature to predict.
+        reader: `cot` reasons before the answer, `predict` does not.
+    """
     if reader == "cot":
         return chain_of_thought(signature)
     return predict(signature)
@@ -89,7 +100,7 @@ def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
     """Return `module` with the name and role under which the ledger files its calls."""
     for predictor in module.predictors():
         predictor.signature.__name__ = signature.__name__
-    # An optimizer replaces the signature by one without its name, so the module keeps it too.
+    # Optimizers replace the signature and drop its name, so the module stores it too.
     module.rb_signature = signature.__name__
     module.rb_role = role_of(signature)
     return module
@@ -104,33 +115,33 @@ class CallKind:
     role: str
 
 
-# Covariant: a program of certain knobs is a program. Without a parameter, of those that all have.
+# Covariant: a program with specific knobs is also a program. Default: the common knobs.
 K = TypeVar("K", bound=ProgramKnobs, default=ProgramKnobs, covariant=True)
 
 
-# Class docstrings of programs are shown to instruction optimizers as part of the prompt: keep them
-# short, neutral and without citations; the module docstring is the place for those.
+# Instruction optimizers show the class docstrings of programs in prompts. Keep them short, neutral
+# and without citations, which belong into the module docstring.
 class RAGProgram(dspy.Module, Generic[K]):
     """Answer a question with retrieved passages."""
 
     name: ClassVar[str]
     family: ClassVar[Family]
     paper: ClassVar[str] = ""
-    #: LM calls per question with the default knobs, as a formula, for `ragbench show`.
+    #: Formula of the LM calls per question with default knobs, for `ragbench show`.
     calls: ClassVar[str] = ""
     autonomy: ClassVar[Autonomy] = Autonomy("no", "no", "no")
-    #: Whether what it reads is chosen by searches for `k` passages.
+    #: True if searches for `k` passages select the text that the program reads.
     chooses: ClassVar[bool] = True
-    #: Whether it is told the gold passages: an upper bound, which nobody can build.
+    #: True if the program receives the gold passages. It is an upper bound, not a real system.
     needs_gold: ClassVar[bool] = False
-    #: The class of `knobs`; `RAGProgram[MyKnobs]` sets it.
+    #: Class of `knobs`, set by `RAGProgram[MyKnobs]`.
     Knobs: ClassVar[type[ProgramKnobs]] = ProgramKnobs
     knobs: K
-    #: Knobs that nothing of this program reads -> what to do instead.
+    #: Maps each knob that this program does not read to advice.
     unread: ClassVar[Mapping[str, str]] = {}
-    #: The same of one run by itself: in a sweep over programs they do no harm.
+    #: Like `unread`, but only for single runs. Sweeps over programs ignore these knobs.
     idle: ClassVar[Mapping[str, str]] = {}
-    #: Variant -> the defaults it changes; the first is the default. A given knob wins over both.
+    #: Maps each variant to its defaults. The first one is the default. Explicit knobs win.
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
     #: Variants whose answer comes from one passage at a time, so that multi-hop facts never meet.
     single_passage: ClassVar[tuple[str, ...]] = ()
@@ -149,11 +160,16 @@ class RAGProgram(dspy.Module, Generic[K]):
         self.make_predictors()
 
     def make_predictors(self) -> None:
-        """Make the predictors that the knobs need, as attributes, so that optimizers find them."""
+        """Create the predictors that the knobs need, as attributes for optimizers."""
 
     @classmethod
     def resolve_knobs(cls, knobs: Mapping[str, Any]) -> ProgramKnobs:
-        """The knobs of this program: `knobs` over the variant's over the declared defaults."""
+        """Return the complete knobs: `knobs`, then the variant's defaults, then the declared ones.
+
+        Raises:
+            UnknownNameError: The program does not have the variant.
+            KnobError: A knob has an invalid value, or the program does not read it.
+        """
         variant = str(knobs.get("variant") or next(iter(cls.variants)))
         if variant not in cls.variants:
             raise UnknownNameError(f"variant of {cls.name}", variant, cls.variants)
@@ -167,22 +183,31 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     @classmethod
     def check_idle(cls, knobs: Mapping[str, Any]) -> None:
-        """Raise KnobError for one of `knobs`, given for one run, that nothing reads."""
+        """Check the knobs of a single run.
+
+        Raises:
+            KnobError: The program does not read one of `knobs`.
+        """
         for name in cls.idle:
             if name in knobs:
                 raise cls.unread_error(name, knobs[name], cls.idle)
 
     @classmethod
     def unread_error(cls, name: str, value: Any, unread: Mapping[str, str]) -> KnobError:
-        """The error for a `value` of the knob `name`, which is `unread`."""
+        """Return the error for a knob that the program does not read.
+
+        Args:
+            name: Name of the knob.
+            value: Value that the user set.
+            unread: Advice for each knob that the program does not read.
+        """
         read = ", ".join(knob for knob in cls.Knobs.model_fields if knob not in unread)
         return KnobError(
-            f"nothing in {cls.name} reads {name}={value!r}; {unread[name]}; knobs that are "
-            f"read: {read}"
+            f"{cls.name} does not read {name}={value!r}: {unread[name]}. It reads: {read}"
         )
 
     def forward(self, question: str) -> dspy.Prediction:
-        """Answer `question`: a Prediction with answer, passages, steps, searches, stop_reason."""
+        """Answer `question`; return answer, passages, steps, searches and stop reason."""
         budget = Budget(self.knobs.max_calls, self.knobs.max_retrievals)
         retriever = self.retriever.for_question(question)
         wording = Wording(self.knobs.answer_style, self.knobs.on_missing)
@@ -198,7 +223,7 @@ class RAGProgram(dspy.Module, Generic[K]):
                     prediction = self.solve(trace)
                 except BudgetSpentError:
                     answer = ""
-                    with suppress(BudgetSpentError):  # the call kept back may be spent as well
+                    with suppress(BudgetSpentError):  # the reserved call may be spent too
                         answer = self.force(trace)
                     prediction = trace.prediction(answer, "budget")
         except Exception as error:
@@ -208,17 +233,17 @@ class RAGProgram(dspy.Module, Generic[K]):
             trace.count("blank_answer")
             prediction.answer = NO_ANSWER
         if 0 < budget.calls <= trace.counts.get("parse_fallback", 0):
-            prediction.stop_reason = "parse_fallback"  # no reply could be read
+            prediction.stop_reason = "parse_fallback"  # every reply was unreadable
         elif prediction.stop_reason in ("answered", "direct") and refuses(prediction.answer):
             prediction.stop_reason = "no_answer"
         return prediction
 
     @abstractmethod
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Answer the trace's question; end with `trace.prediction(answer, stop_reason, ...)`."""
+        """Answer the trace's question. End with `trace.prediction(answer, stop_reason)`."""
 
     def force(self, trace: Trace) -> str:
-        """The answer when the budget is spent: one last call, by `self.answer` if there is one."""
+        """Return the answer after a limit: one last call of `self.answer`, if it exists."""
         reader = getattr(self, "answer", None)
         if isinstance(reader, dspy.Module):
             return self.answer_from(trace, reader, trace.passages)
@@ -231,20 +256,26 @@ class RAGProgram(dspy.Module, Generic[K]):
         return trace.answer(reader, last=True, context=self.shown(passages))
 
     def finish(self, trace: Trace, reader: dspy.Module, passages: Passages) -> dspy.Prediction:
-        """End with what `reader` answers from `passages`, which are the program's own ranking."""
+        """Answer with `reader` from `passages` and end.
+
+        Args:
+            trace: Trace of the question.
+            reader: Predictor of the answer.
+            passages: Ranking of the program, best first.
+        """
         answer = self.answer_from(trace, reader, passages)
         return trace.prediction(answer, "answered", passages=passages)
 
-    # -- what only some programs have
+    # -- hooks of some programs
 
     @property
     def label(self) -> str:
-        """The name in titles and tables; another one where a knob makes it another system."""
+        """The name in titles and tables. It differs if a knob makes a different system."""
         return self.name
 
     @property
     def changed_knobs(self) -> dict[str, Any]:
-        """The knobs that are not as the variant has them."""
+        """The knobs that differ from the variant's values."""
         variant = type(self).resolve_knobs({"variant": self.knobs.variant})
         published = variant.model_dump(mode="json")
         changed = {}
@@ -254,39 +285,57 @@ class RAGProgram(dspy.Module, Generic[K]):
         return changed
 
     def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Raise `ConfigError`, with the cure, if the program cannot work with these LMs."""
+        """Check that the program can work with these LMs.
+
+        Args:
+            lm: LM of the run.
+            role_lms: LMs of single roles.
+
+        Raises:
+            ConfigError: An LM lacks a feature. The message contains the fix.
+        """
         for program in self.inside():
             program.check_lms(lm, role_lms)
 
     def inside(self) -> Sequence["RAGProgram"]:
-        """The programs that this one asks; empty for none."""
+        """List the programs that this one asks."""
         return ()
 
     def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
-        """Make what `questions`, the texts about to be asked, share, such as an index.
+        """Create the parts that several questions share, such as an index.
 
-        Called before a run with its LM active, so that no question's time includes the work; where
-        it was not called, the first question does it.
+        A run calls this first, with its LM active, so that no question's time includes the work. If
+        no
+        one called it, the first question does the work.
+
+        Args:
+            questions: Texts of the questions of the run.
+            progress: Progress callback.
         """
         for program in self.inside():
             program.prepare(questions, progress)
 
     def other_calls(self) -> Sequence[CallKind]:
-        """The LM calls that no predictor makes, such as those for an index, by `role_lm`."""
+        """List the LM calls that no predictor makes, such as those for an index."""
         return ()
 
     def saved_name(self, predictor: str) -> str:
-        """The name in saved state of the predictor that `named_predictors` calls `predictor`."""
+        """Return the name in saved state of a predictor of `named_predictors`."""
         return predictor
 
 
 class Programs(Registry[type[RAGProgram]]):
-    """Programs by name; what `programs.yaml` says of one becomes its attributes."""
+    """Programs by name. The facts in `programs.yaml` become attributes of a program."""
 
     def register(
         self, name: str, *, listed: bool = True
     ) -> Callable[[type[RAGProgram]], type[RAGProgram]]:
-        """Returns a decorator that registers its class, which has `name` if it has no other."""
+        """Return a decorator that registers a program class.
+
+        Args:
+            name: Name of the program. It is set on the class if the class has none.
+            listed: Show the name in lists.
+        """
         add = super().register(name, listed=listed)
 
         def described(program: type[RAGProgram]) -> type[RAGProgram]:
@@ -303,11 +352,11 @@ PROGRAMS = Programs("program", package="ragbench.programs")
 
 
 def prompts_digest(program: type[RAGProgram], knobs: Mapping[str, Any]) -> str:
-    """Return a digest of the instructions and fields by which `program` asks the LM.
+    """Return a digest of the instructions and fields in the prompts of `program`.
 
     Args:
-        program: A program of this package, whose predictors depend on its knobs only.
-        knobs: Its knobs.
+        program: Built-in program, whose predictors depend only on its knobs.
+        knobs: Knobs of the program.
     """
     unsearched: Any = None
     asked = []
@@ -326,7 +375,7 @@ def refuses(answer: str) -> bool:
 
 
 def done_so_far(error: Exception) -> dspy.Prediction | None:
-    """What a program had done when `error` left its `forward`: steps, searches, passages."""
+    """Return the steps, searches and passages of a program before `error`, if known."""
     trace = getattr(error, "ragbench_trace", None)
     if isinstance(trace, Trace):
         return trace.prediction("")
@@ -334,7 +383,7 @@ def done_so_far(error: Exception) -> dspy.Prediction | None:
 
 
 def finders_of(retriever: Retriever) -> list[RAGProgram]:
-    """The programs by whose indexes `retriever`, or what it asks, searches; empty for none."""
+    """List the programs whose indexes `retriever` or its parts search."""
     if isinstance(retriever, PerQuestion):
         parts: Sequence[Retriever] = [retriever.whole]
     else:
@@ -349,9 +398,10 @@ def finders_of(retriever: Retriever) -> list[RAGProgram]:
 
 
 def calls_of(program: RAGProgram) -> list[CallKind]:
-    """Every kind of LM call of `program`: its predictors', in DSPy's order, then the others.
+    """List every kind of LM call of `program`.
 
-    Those of a retriever that asks the LM come last.
+    The calls of its predictors come first, in DSPy's order, then the other ones. The calls of a
+    retriever that asks the LM come last.
     """
     rows = _own_calls(program)
     for finder in finders_of(program.retriever):

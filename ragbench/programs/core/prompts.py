@@ -1,7 +1,7 @@
-"""What a prompt shows: numbered passages, and inputs cut shorter where the LM refused them.
+"""Passages and other inputs as prompts show them, shortened if the LM rejected their length.
 
-Of inputs that are too long the longest alone are cut, down to one length, so that a short list
-beside a long one stays whole. The question, tools and settings are never cut.
+Only the longest inputs are shortened, all to one length, so that a short list next to a long one
+stays complete. The question, the tools and the settings are never shortened.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from ragbench.passages import Passage
 from ragbench.programs.core.text import Passages, sentences_of
 from ragbench.tokens import estimate_tokens, first_tokens
 
-#: Inputs that grow as a question goes on: of these the oldest part goes first, of others the last.
+#: Inputs that grow with each turn. They lose their oldest part first, other inputs the last.
 _GROWING = frozenset({"trajectory", "history", "thoughts"})
 _WHOLE = frozenset({"question", "tools", "signature", "config"})
-#: Characters, of all inputs that may be cut, under which cutting is given up.
+#: Minimum total size of shortened inputs, in characters. Below it, nothing is cut.
 _LEAST = 200
 _MARK = " ..."
-#: Characters of a sentence, without whitespace, by which a text shows it.
+#: Characters of a sentence, without whitespace, that identify it in a text.
 _LEAST_SHOWN = 24
 _UNPRINTED = {ord(mark): None for mark in " \t\r\n\u00a0\"'\\\u2018\u2019\u201c\u201d"}
 
@@ -31,17 +31,24 @@ class Line(str):
     pid: str
 
     def __new__(cls, text: str, pid: str = "") -> Self:
-        """The line; without a pid only while it is copied."""
+        """Create a line. The pid is empty only during a copy."""
         line = super().__new__(cls, text)
         line.pid = pid
         return line
 
 
 def render(passages: Passages, *, max_tokens: int) -> list[str]:
-    """Passages as a prompt shows them, each a `Line` "[n] title | text", n from 1, in `max_tokens`.
+    """Render passages for a prompt, as lines "[n] title | text" with n from 1.
 
-    The passage that crosses the limit is cut at a word; later ones are left out. The first is
-    always shown, cut if need be.
+    The passage that crosses the limit is cut at a word, and later ones are omitted. The first one
+    is always included, cut if needed.
+
+    Args:
+        passages: Passages in order.
+        max_tokens: Maximum number of tokens of all lines, estimated.
+
+    Returns:
+        A `Line` for each included passage.
     """
     lines: list[str] = []
     room = max_tokens
@@ -58,12 +65,17 @@ def render(passages: Passages, *, max_tokens: int) -> list[str]:
 
 
 def render_one(passage: Passage, *, max_tokens: int) -> Line:
-    """A single passage as a prompt shows it, without a number, in `max_tokens`."""
+    """Render a single passage for a prompt, without a number.
+
+    Args:
+        passage: The passage.
+        max_tokens: Maximum number of tokens, estimated. Longer text is cut.
+    """
     return Line(first_tokens(str(passage), max_tokens), passage.pid)
 
 
 def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
-    """Pids of the passages that `inputs` show, in order, and by input the texts of no passage."""
+    """Return the pids of passages in `inputs`, in order, and the other texts by input."""
     pids: list[str] = []
     notes: dict[str, list[str]] = {}
     for name, value in inputs.items():
@@ -82,10 +94,14 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
 
 
 def shown_in(inputs: Mapping[str, Any], passages: Passages) -> list[str]:
-    """Pids of the passages whose text stands in `inputs`, whole or in part.
+    """Return the pids of the passages that `inputs` contain, completely or in part.
 
-    A `Line` says which passage it shows. Of any other text, such as what tools or code printed, the
-    beginning of a sentence of one of `passages` shows it.
+    A `Line` carries the pid of its passage. Other text, such as the output of tools or code,
+    contains a passage if it contains the beginning of one of its sentences.
+
+    Args:
+        inputs: Inputs of a call.
+        passages: Passages to look for in plain text.
     """
     pids: list[str] = []
     texts: list[str] = []
@@ -109,13 +125,13 @@ def shown_in(inputs: Mapping[str, Any], passages: Passages) -> list[str]:
 
 
 def _squeezed(text: str) -> str:
-    """`text` without whitespace, quotation marks and backslashes, as code may print it."""
+    """Remove whitespace, quotation marks and backslashes, which printing may change."""
     return text.replace("\\n", "").translate(_UNPRINTED)
 
 
 @lru_cache(maxsize=20_000)
 def _beginnings(passage: Passage) -> tuple[str, ...]:
-    """The first characters of each sentence of `passage` that is long enough to tell it."""
+    """Return the first characters of each sentence that is long enough to identify."""
     starts = []
     for sentence in sentences_of(passage):
         start = _squeezed(sentence)[:_LEAST_SHOWN]
@@ -125,7 +141,7 @@ def _beginnings(passage: Passage) -> tuple[str, ...]:
 
 
 def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """`inputs` cut to half, or None where there is nothing left to cut."""
+    """Return `inputs` shortened to half their size, or None if too little is left to cut."""
     sizes = {}
     for name, value in inputs.items():
         if name not in _WHOLE:
@@ -134,7 +150,7 @@ def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
     room = total // 2
     if room < _LEAST:
         return None
-    cap = max(sizes.values())  # the length such that the inputs, none longer than it, fit `room`
+    cap = max(sizes.values())  # maximum length of an input such that all fit `room`
     for place, size in enumerate(sorted(sizes.values())):
         share = room // (len(sizes) - place)
         if size > share:
@@ -151,7 +167,7 @@ def halved(inputs: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _size(value: Any) -> int:
-    """Characters of what can be cut; 0 for anything else."""
+    """Count the characters of a value that can be shortened. Other values count 0."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dspy.History):
@@ -162,7 +178,7 @@ def _size(value: Any) -> int:
 
 
 def _cut(value: Any, room: int, *, newest: bool = False) -> Any:
-    """`value` in `room` characters: its first parts, or its `newest`; one at least, cut itself."""
+    """Shorten `value` to `room` characters. Keep its first parts, or its `newest` ones."""
     if isinstance(value, dspy.History):
         return dspy.History(messages=_cut(value.messages, room, newest=True))
     if isinstance(value, list):

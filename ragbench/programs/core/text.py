@@ -1,4 +1,4 @@
-"""Texts and rankings: sentences, answers, placeholders, likeness, fused lists."""
+"""Helpers for texts and rankings: sentences, answers, placeholders, similarity, fusion."""
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -9,18 +9,18 @@ from ragbench.passages import Passage
 from ragbench.sentences import split_sentences
 from ragbench.words import question_key
 
-# A later sub-question names the answer of an earlier one as {1}; models also write {n1}, {answer 1}
+# A later sub-question refers to an earlier answer as {1}. Models also write {n1}, {answer 1}
 # and #1.
 _PLACEHOLDER = re.compile(r"\{\s*[A-Za-z_ ]*(\d+)\s*\}|(?<!\w)#(\d+)\b")
 
-# Words that name a thing: a capital behind the first word, or a digit.
+# Parts of names: words with a capital (after the first word) or a digit.
 _NAMES = re.compile(r"(?<=[\s(\"'])[A-Z]\w*|\w*\d\w*")
 
-#: Words that make a phrase a question, and those of them that tell questions apart.
+#: Question words, and all words that turn a phrase into a question.
 _ASKED = frozenset(["who", "whom", "whose", "where", "when", "why", "how"])
 _ASKING = _ASKED | {"what", "which", "is", "are", "was", "were", "do", "does", "did"}
 
-#: Passages in some order, most often that of a ranking.
+#: Ordered passages, usually a ranking.
 Passages = Sequence[Passage]
 
 Fusion = Literal["rrf", "max_score"]
@@ -28,27 +28,27 @@ Item = TypeVar("Item")
 
 
 def sentences_of(passage: Passage) -> Sequence[str]:
-    """The sentences of a passage, split where it has no list of them."""
+    """Return the sentences of a passage. Split its text if it has no list of them."""
     return passage.sentences or split_sentences(passage.text)
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of `text`."""
+    """Return the first sentence of `text`."""
     return next(iter(split_sentences(text)), "")
 
 
 def one_line(text: str) -> str:
-    """Returns `text` with a blank for each run of whitespace, and none at its ends."""
+    """Replace each run of whitespace with one space, and strip the ends."""
     return " ".join(text.split())
 
 
 def is_answer(text: str) -> bool:
-    """Whether `text` commits itself: not blank, nor a refusal to answer."""
+    """Return True if `text` is neither blank nor a refusal to answer."""
     return bool(tokens(text)) and not is_refusal(text)
 
 
 def distinct(texts: Iterable[str]) -> list[str]:
-    """`texts` on one line each, without blanks and those that differ in marks or case alone."""
+    """Return `texts` on one line each, without blanks and near-equal repeats."""
     unlike: dict[str, str] = {}
     for text in texts:
         unlike.setdefault(question_key(text), one_line(text))
@@ -56,14 +56,19 @@ def distinct(texts: Iterable[str]) -> list[str]:
 
 
 def numbered(items: Iterable[object]) -> list[str]:
-    """Returns the text of each item after its number, as in `[1] first`."""
+    """Return the text of each item after its number, such as `[1] first`."""
     return [f"[{number}] {item}" for number, item in enumerate(items, start=1)]
 
 
 def by_number(items: Sequence[Item], numbers: Iterable[int]) -> list[Item]:
-    """Returns the items of `numbers`, from 1 and each once, in the order of `numbers`.
+    """Return the items with these numbers.
 
-    A model also gives numbers that no item has, which are left out.
+    Args:
+        items: Numbered items, from 1.
+        numbers: Numbers that a model gave. Repeated and unknown ones are ignored.
+
+    Returns:
+        The items in the order of `numbers`.
     """
     chosen = []
     for number in dict.fromkeys(numbers):
@@ -73,20 +78,20 @@ def by_number(items: Sequence[Item], numbers: Iterable[int]) -> list[Item]:
 
 
 def answers_used(text: str) -> list[int]:
-    """The numbers of the sub-questions whose answers `text` uses, in order."""
+    """Return the numbers of the sub-questions whose answers `text` uses, in order."""
     return [int(braced or bare) for braced, bare in _PLACEHOLDER.findall(text)]
 
 
 def is_repeat(text: str, earlier: str, alike: float) -> bool:
     """Return True if `text` asks the same as `earlier`.
 
-    A text whose words are a part of the earlier one's asks for less, and a text with another name
-    or number asks about another thing. Neither is a repeat.
+    A text whose words are a part of the earlier one's asks for less. A text with a different name
+    or number asks about a different thing. Neither is a repeat.
 
     Args:
         text: A question or query.
-        earlier: One that was asked before.
-        alike: Share of common words from which two texts can be the same, in (0, 1].
+        earlier: An earlier question or query.
+        alike: Minimum share of common words of a repeat, in (0, 1].
     """
     words = set(tokens(text))
     known = set(tokens(earlier))
@@ -104,11 +109,18 @@ def with_answers(
     answers: Mapping[int, str],
     count: Callable[[str], None],
 ) -> str:
-    """Returns `text` with {n} replaced by the n-th of `answers`, or else of `questions`.
+    """Replace each placeholder {n} of `text` with the answer of sub-question n.
 
-    A text with a placeholder for itself or for no question cannot be asked: the result is blank,
-    counted as `bad_placeholder`. A placeholder without an answer is counted as
-    `unfilled_placeholder`.
+    Args:
+        text: Sub-question with placeholders.
+        questions: Sub-questions by number. One replaces a placeholder without an answer, which is
+            counted as `unfilled_placeholder`.
+        answers: Answers by number.
+        count: Callback that counts an event by name.
+
+    Returns:
+        The filled text. Blank if a placeholder refers to `text` itself or to an unknown
+        sub-question, which is counted as `bad_placeholder`.
     """
     if any(questions.get(number, text) == text for number in answers_used(text)):
         count("bad_placeholder")
@@ -125,7 +137,12 @@ def with_answers(
 
 
 def each_once(passages: Iterable[Passage], but: Container[str] = ()) -> list[Passage]:
-    """Returns the passages, each once, in the order first seen, without those of the pids `but`."""
+    """Return each passage once, in the order of first appearance.
+
+    Args:
+        passages: Passages.
+        but: Pids to exclude.
+    """
     by_pid: dict[str, Passage] = {}
     for passage in passages:
         if passage.pid not in but:
@@ -134,7 +151,10 @@ def each_once(passages: Iterable[Passage], but: Container[str] = ()) -> list[Pas
 
 
 def jaccard(a: str, b: str) -> float:
-    """Shared words of the normalised texts over all their words, in [0, 1]; 1 for two blanks."""
+    """Return the Jaccard similarity of the normalized words of two texts, in [0, 1].
+
+    Two blank texts have similarity 1.
+    """
     words_a = set(tokens(a))
     words_b = set(tokens(b))
     if words_a | words_b:
@@ -143,11 +163,16 @@ def jaccard(a: str, b: str) -> float:
 
 
 def fuse(lists: Sequence[Sequence[Passage]], *, fusion: Fusion = "rrf") -> list[Passage]:
-    """The union of ranked `lists`, best first; equals stand in the order first seen.
+    """Fuse ranked lists into one.
 
-    `rrf` scores a passage by the sum of 1 / (60 + rank) over the lists (Cormack et al. 2009),
-    `max_score` by its best score, which compares queries fairly only where scores are on one scale
-    (cosine, not BM25).
+    Args:
+        lists: Rankings, best first.
+        fusion: `rrf` scores a passage by the sum of 1 / (60 + rank) over the lists (Cormack et al.
+            2009). `max_score` takes its best score, which is only fair if the scores of all lists
+            have one scale (cosine, not BM25).
+
+    Returns:
+        The union of the lists, best first. Ties keep the order of first appearance.
     """
     scores: dict[str, float] = {}
     by_pid: dict[str, Passage] = {}

@@ -1,4 +1,4 @@
-"""The steps of a tool loop: what was done, what repeats itself, and how a prompt shows it."""
+"""Steps of a tool loop: their record, their repeats, and their form in a prompt."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from ragbench.tokens import estimate_tokens, first_tokens
 
-#: Shown in place of what a step found that did the same as an earlier one, with the same result.
+#: Replaces the observation of a step that repeats an earlier step and its result.
 REPEATED = "This was done before. Use another tool, or finish."
 
 
 class ToolUse(NamedTuple):
-    """A tool that a model chose, and what it gave it."""
+    """A tool that a model chose, with its arguments."""
 
     tool: str
     arguments: Mapping[str, Any]
@@ -25,7 +25,7 @@ class ToolUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Done:
-    """A tool that was used, in which turn and with what thought, and what it showed."""
+    """A completed tool use: its turn, the thought before it, and its observation."""
 
     turn: int
     thought: str
@@ -35,7 +35,7 @@ class Done:
 
     @property
     def tokens(self) -> int:
-        """About how many tokens the step takes in a prompt."""
+        """Estimated number of tokens of the step in a prompt."""
         return estimate_tokens(self.thought + self.use.tool + self.use.shown + self.observation)
 
     def repeats_one_of(self, earlier: Sequence[Done]) -> bool:
@@ -43,11 +43,14 @@ class Done:
 
 
 def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> list[Done]:
-    """The newest steps that fit a prompt, as it shows them.
+    """Return the newest steps that fit a prompt.
 
-    With `mark`, a step that only repeats an earlier one says so, and a line of a passage that an
-    earlier one of these steps shows is cut to its title, up to " | ". Of a newest step that is too
-    long by itself, the head of what it saw stays.
+    Args:
+        done: Steps so far.
+        max_tokens: Maximum number of tokens, estimated. If the newest step is too long, the
+            beginning of its observation is kept.
+        mark: Replace the observation of a repeated step with a note, and shorten a line that an
+            earlier step shows to the part before " | ".
     """
     for start in range(len(done)):
         steps = _marked(done[start:]) if mark else list(done[start:])
@@ -60,7 +63,7 @@ def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> 
 
 
 def _reference(line: str) -> str:
-    """Returns what stands for a line that was shown before: of a passage, its pid alone."""
+    """Return the reference that replaces a line which an earlier step shows."""
     if " | " in line:
         return f"{line.partition(' | ')[0]} (shown above)"
     return line
@@ -81,7 +84,7 @@ def _marked(done: Sequence[Done]) -> list[Done]:
 
 
 def idle(done: Sequence[Done]) -> list[Done]:
-    """The steps since anything new was seen that did what an earlier one did and saw the same."""
+    """List the repeated steps since the last step with a new observation."""
     steps = []
     for index in range(len(done) - 1, -1, -1):
         if done[index].repeats_one_of(done[:index]):
@@ -92,10 +95,10 @@ def idle(done: Sequence[Done]) -> list[Done]:
 
 
 def rendered(done: Sequence[Done]) -> str:
-    """The steps so far as plain numbered text."""
+    """Render the steps as plain numbered text."""
     blocks = []
     for step in done:
-        # A small model would copy the thought of a repeated step once more.
+        # Omit the thought of a repeated step, because small models would copy it.
         if step.thought and step.observation != REPEATED:
             thought = f" {step.thought}"
         else:
@@ -106,9 +109,10 @@ def rendered(done: Sequence[Done]) -> str:
 
 
 def argument_text(value: Any) -> str:
-    """The one text in what a model gave as arguments: of a dictionary the first there is.
+    """Return the text in the arguments that a model gave.
 
-    Numbers are texts, and so are lists of texts, joined; without any text it is blank.
+    A dictionary gives its first text. Numbers become text, and the texts of a list are joined.
+    Blank if there is no text.
     """
     if isinstance(value, Mapping):
         return next(filter(None, map(argument_text, value.values())), "")
@@ -120,7 +124,7 @@ def argument_text(value: Any) -> str:
 
 
 def shown_text(value: Any) -> str:
-    """An argument as the prompt and the record have it; the items of a list stand apart."""
+    """Return an argument as prompts and records show it. Commas separate list items."""
     if isinstance(value, list):
         return ", ".join(map(argument_text, value))
     return argument_text(value)

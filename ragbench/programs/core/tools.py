@@ -1,10 +1,10 @@
-"""The loop of a program whose model chooses tools: turn by turn until one answers.
+"""The loop of a program whose model chooses tools, turn by turn, until it answers.
 
-Tools are plain methods of a `Toolbox` that take one text or a list of texts, and whose docstring
-the model is shown. A turn is asked for in one of two forms: typed (a step with named fields, for
-any LM, which can be compiled with demonstrations) or native (the provider's own tool calls).
+Tools are plain methods of a `Toolbox` with one text or a list of texts as the argument. The model
+sees their docstrings. A turn has one of two forms. A typed turn has named fields, works with any LM
+and can be compiled with demonstrations. A native turn uses the provider's tool calls.
 
-What is added to the published loop is a guard, which acts on a turn that is none: it has a name, an
+The guards are an addition to the published loop. A guard handles an invalid turn. It has a name, an
 event that counts it, and a switch (the knob `guards`).
 """
 
@@ -29,11 +29,11 @@ from ragbench.user_code import contained
 Backend = Literal["auto", "typed", "native"]
 
 #: The guards:
-#: - `unreadable`: one that cannot be read searches the question, once (`parse_fallback`).
-#: - `copied`: an answer that only copies an observation, a step, the question or a long thought is
-#:   none (`copied_observation`, `copied_step`, `echoed_question`, `echoed_thought`).
-#: - `repeated`: a step that does and shows the same as an earlier one says so, and a second one
-#:   ends the loop (`no_progress`); a passage that was shown before is named alone.
+#: - `unreadable`: after an unreadable turn, search for the question once (`parse_fallback`).
+#: - `copied`: reject an answer that copies an observation, a step, the question or a long thought
+#:   (`copied_observation`, `copied_step`, `echoed_question`, `echoed_thought`).
+#: - `repeated`: mark a step that repeats an earlier one, and end the loop after the second one
+#:   (`no_progress`). Shorten passages that an earlier step shows.
 Guard = Literal["unreadable", "copied", "repeated"]
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 
@@ -41,7 +41,7 @@ FINISH = "finish"
 
 
 def guards_of(value: Any) -> Any:
-    """What the knob `guards` is given, as names: false is none of them, true is all."""
+    """Return the guards that a value of the knob names: false is none, true is all."""
     words = {"false": (), "none": (), "": (), "true": GUARDS, "all": GUARDS}
     if isinstance(value, tuple | list):
         text = ",".join(value)
@@ -51,10 +51,10 @@ def guards_of(value: Any) -> Any:
 
 
 class Seen(NamedTuple):
-    """The result of a tool: the observation, its passages, and the texts of the corpus in it.
+    """The result of a tool: the observation, its passages, and the corpus texts in it.
 
-    The texts are None where a tool shows passages as the searches have them. `empty` says that the
-    observation is only the tool's word that there is nothing.
+    `retrieved` is None if the tool shows passages unchanged. `empty` marks an observation that only
+    reports that the tool found nothing.
     """
 
     observation: str
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A model's turn: uses of tools, or else an answer; beside a tool, what it thinks so far."""
+    """A model's turn: tool uses or an answer. Next to tools, the answer is preliminary."""
 
     thought: str = ""
     answer: str = ""
@@ -73,19 +73,19 @@ class Turn(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """What later turns see of thought and answer."""
+        """The thought and preliminary answer that later turns see."""
         if self.uses and self.answer:
             return f"{self.thought} Answer so far: {self.answer}".strip()
         return self.thought
 
     @property
     def notes(self) -> dict[str, Any]:
-        """The answer beside a tool, as the record has it."""
+        """The preliminary answer, for the record."""
         return {"answer": self.answer} if self.uses and self.answer else {}
 
 
 class Toolbox:
-    """The tools of one question, which are its methods `names`. None raises but for the budget."""
+    """The tools of one question, its methods `names`. Only a spent budget raises."""
 
     def __init__(self, trace: Trace, tool_names: Iterable[str]) -> None:
         self.trace = trace
@@ -100,7 +100,7 @@ class Toolbox:
             choices = ", ".join(self.tools)
             return Seen(f"There is no tool {use.tool}. Use one of {choices}.", empty=True)
         name, *optional = tool.args
-        # Small models rename arguments: the first one counts where none has the tool's name.
+        # Small models rename arguments. If no argument matches the tool's name, use the first.
         values = (value for key, value in use.arguments.items() if key != "top_k")
         if name in use.arguments:
             value = use.arguments[name]
@@ -128,11 +128,17 @@ def tool_predictor(
     *,
     like: type[dspy.Signature] | None = None,
 ) -> dspy.Module:
-    """Returns a predictor of `step`, whose `tool` is one of `tool_names`, or finish."""
+    """Return a predictor whose field `tool` is a tool name or `finish`.
+
+    Args:
+        step: Signature of a turn.
+        tool_names: Names of the tools.
+        like: Declared signature from which `step` was derived.
+    """
     return predict(_choosing(step, tuple(tool_names)), like=like or step)  # type: ignore[arg-type]
 
 
-@lru_cache(maxsize=64)  # adapters keep what they make of a signature
+@lru_cache(maxsize=64)  # adapters cache their work per signature
 def _choosing(step: type[dspy.Signature], tool_names: tuple[str, ...]) -> type[dspy.Signature]:
     choice = Literal[(*tool_names, FINISH)]  # type: ignore[valid-type]
     changed: type[dspy.Signature] = step.with_updated_fields("tool", type_=choice)
@@ -140,20 +146,23 @@ def _choosing(step: type[dspy.Signature], tool_names: tuple[str, ...]) -> type[d
 
 
 def finishing(step: type[dspy.Signature]) -> type[dspy.Signature]:
-    """Returns `step` as the last turn has it, which may only finish."""
+    """Return `step` for the last turn, which can only finish."""
     return _choosing(step, ())  # type: ignore[arg-type]  # a class is hashable
 
 
 def settled_backend(backend: Backend, lm: dspy.LM, *, demos: bool = False) -> Backend:
-    """What `backend` is for turns of `lm`, with demonstrations or without: typed or native.
+    """Return the form of the turns: typed or native.
 
-    `auto` is native where the LM is known to call tools, is not of a server of one's own (small
-    models keep a schema better than the protocol), and there are no demonstrations, which are of
-    typed turns. What is named is tried, whether or not the LM is known to be able.
+    Args:
+        backend: Setting of the user. `auto` selects native if the LM is known to call tools, its
+            server is not self-hosted, and there are no demonstrations. Small self-hosted models
+            follow a schema better than the protocol. Any other value is used unchanged.
+        lm: LM of the turns.
+        demos: True if the predictor has demonstrations, which are typed turns.
     """
     if backend != "auto":
         return backend
-    # Servers that a person runs are known by the bound that they put on lists.
+    # Only self-hosted engines declare a limit of list items.
     own = getattr(getattr(lm, "engine", None), "max_items", None) is not None
     if lm.supports_function_calling and not own and not demos:
         return "native"
@@ -162,14 +171,13 @@ def settled_backend(backend: Backend, lm: dspy.LM, *, demos: bool = False) -> Ba
 
 @dataclass
 class ToolLoop:
-    """The turns of one question, by `predictor` over the tools of `box`.
+    """The turns of one question, by `predictor` with the tools of `box`.
 
-    What `backend` is settled as, `settled_backend` says. Instructions are the predictor's in both
-    forms.
+    `settled_backend` resolves `backend`. Both forms use the instructions of the predictor.
 
-    The loop ends with an answer, after `max_steps` turns, once the steps have `token_budget`
-    tokens, or by a guard. `parallel` runs all tools that a turn asks for, otherwise the first
-    alone.
+    The loop ends with an answer, after `max_steps` turns, when the steps have `token_budget`
+    tokens, or
+    by a guard. With `parallel` it runs all tools of a turn, otherwise only the first one.
     """
 
     predictor: dspy.Module
@@ -211,7 +219,7 @@ class ToolLoop:
                     return "", "no_progress"
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
                 honest = turn.answer and self.trace.wording.on_missing == "say_so"
-                if honest or is_answer(turn.answer):  # "not stated" is the word that was asked for
+                if honest or is_answer(turn.answer):  # "not stated" is a requested reply
                     return turn.answer, "answered"
                 self.trace.count("finish_without_answer")
                 return "", "answered"
@@ -222,7 +230,7 @@ class ToolLoop:
         return "", "max_steps"
 
     def _search_question(self, turn: int) -> bool:
-        """Whether a search for the question itself was still to be made, and now was."""
+        """Search for the question itself. Return False if that was done before."""
         use = self.box.question_search()
         queries = {search.query for search in self.trace.searches}
         if self.trace.question in queries or use in [step.use for step in self.done]:
@@ -244,7 +252,7 @@ class ToolLoop:
         )
 
     def _copied(self, turn: Turn) -> str:
-        """The event of an answer that is none: a copy of what was there."""
+        """Return the event of an answer that copies earlier text. Blank if it does not."""
         answer = normalise_answer(turn.answer)
         if turn.answer in {step.observation for step in self.done}:
             return "copied_observation"
@@ -252,14 +260,14 @@ class ToolLoop:
             return "copied_step"
         if answer == normalise_answer(self.trace.question):
             return "echoed_question"
-        # A short answer may well be all of a thought.
+        # A short answer may legitimately equal the thought.
         echoed = answer == normalise_answer(turn.thought) and len(answer.split()) > 10
         if echoed:
             return "echoed_thought"
         return ""
 
     def conclude(self) -> str:
-        """The answer that the same conversation gives when no tool is left."""
+        """Return the answer that the same conversation gives without tools."""
         if self.native:
             reply = self._converse(self.done, last=True)
             text = tool_steps.argument_text(reply.answer)
@@ -299,7 +307,7 @@ class ToolLoop:
     def _typed(
         self, done: Sequence[Done], turns_left: int, *, last: bool = False
     ) -> dspy.Prediction:
-        """The reply of a typed turn, which may only finish if it is the `last`."""
+        """Return the reply of a typed turn. The `last` turn can only finish."""
         tools = {} if last else self.box.tools
         settings: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
         if last:
@@ -314,7 +322,7 @@ class ToolLoop:
         )
 
     def _converse(self, done: Sequence[Done], *, last: bool = False) -> dspy.Prediction:
-        """The reply of a native turn, which is the answer if it is the `last`."""
+        """Return the reply of a native turn. The `last` turn is the answer."""
         history: list[dict[str, Any]] = []
         for _, steps in groupby(self._shown(done), key=lambda step: step.turn):
             of_turn = list(steps)
@@ -334,7 +342,7 @@ class ToolLoop:
 
 
 def _answer_of(reply: dspy.Prediction) -> str:
-    """The answer of a typed turn; what it gives to finish counts as well."""
+    """Return the answer of a typed turn, or else the argument of `finish`."""
     if reply.tool == FINISH:
         arguments = reply.get("arguments") or reply.get("argument")
     else:

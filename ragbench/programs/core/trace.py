@@ -1,7 +1,7 @@
-"""The state of one question: what was asked, searched, found and spent.
+"""The state of one question: its calls, searches, passages and cost.
 
-Programs ask models, search and note steps through it, so that the budget is checked before each
-call, failures that have a way out take it and are counted, and all leave the same kind of record.
+Programs call models, search and record steps through it. It checks the budget before each call,
+counts failures that have a fallback, and gives all programs the same kind of record.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ragbench.user_code import contained
 
 _logger = get(__name__)
 
-#: How a program ended; `no_answer`: what it found answers nothing, and it says so.
+#: Reasons for the end of a program. `no_answer`: it states that the facts are missing.
 StopReason = Literal[
     "answered", "direct", "no_answer", "budget", "max_steps", "no_progress", "parse_fallback"
 ]
 
-#: The answer of a model that leaves the field empty because the facts are missing.
+#: Answer if a model leaves the field empty because the facts are missing.
 NOT_STATED = "not stated"
-#: Of a call that asks again because a reply only repeated what was there.
+#: Temperature of a call that is repeated because the reply added nothing.
 RESAMPLING = 0.7
-#: Generated code can make a query of any length; the rest of it is left out.
+#: Maximum length of a query. Generated code can make queries of any length.
 MAX_QUERY_CHARS = 4_000
 
 Item = TypeVar("Item")
@@ -48,9 +48,12 @@ Result = TypeVar("Result")
 
 
 def sampling(sample: int, temperature: float = RESAMPLING) -> dict[str, Any]:
-    """Settings of a call that is the `sample`-th again; 0 for the first, which has none.
+    """Return the settings of a repeated call.
 
-    Each has a seed and a place in the cache of its own.
+    Args:
+        sample: Number of the sample. 0 is the first call, without settings. Each sample has a
+            separate seed and cache entry.
+        temperature: Temperature of the repeated calls.
     """
     if sample:
         return {"temperature": temperature, "rollout_id": sample}
@@ -58,17 +61,17 @@ def sampling(sample: int, temperature: float = RESAMPLING) -> dict[str, Any]:
 
 
 def role_lm(role: str) -> Any:
-    """The LM that answers the calls of `role`: its own, or the current one."""
+    """Return the LM of `role`, or the current LM if the role has none."""
     return current().role_lms.get(role) or dspy.settings.lm
 
 
 class BudgetSpentError(Exception):
-    """A limit of the question's budget is reached; what follows is a forced answer."""
+    """A limit of the question's budget is reached. A forced answer follows."""
 
 
 @dataclass
 class Budget:
-    """Limits on one question; one call is always kept back for the forced answer."""
+    """Limits of one question. One call is reserved for the forced answer."""
 
     max_calls: int
     max_retrievals: int
@@ -77,7 +80,7 @@ class Budget:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def spend_call(self, *, last: bool = False) -> None:
-        """Count one LM call, or raise `BudgetSpentError`; only `last` may use the one kept back."""
+        """Count one LM call. Only the `last` one may use the reserved call."""
         with self._lock:
             if self.calls + (not last) >= self.max_calls:
                 raise BudgetSpentError("LM calls")
@@ -93,14 +96,14 @@ class Budget:
 
 
 def stalled(reply: dspy.Prediction) -> StopReason:
-    """Returns why a loop ends with `reply`, which adds nothing to those before it."""
+    """Return the stop reason of a loop that ends because `reply` adds nothing."""
     if reply.get("parse_fallback"):
         return "parse_fallback"
     return "no_progress"
 
 
 def blank(signature: type[dspy.Signature]) -> dict[str, Any]:
-    """Returns a value for each output field that says nothing: no text, no items, no, 0."""
+    """Return an empty value for each output field: no text, no items, False or 0."""
     values: dict[str, Any] = {}
     for name, declared in signature.output_fields.items():
         kind = get_origin(declared.annotation) or declared.annotation
@@ -109,7 +112,7 @@ def blank(signature: type[dspy.Signature]) -> dict[str, Any]:
 
 
 def tidied(reply: dspy.Prediction, blanks: Mapping[str, Any]) -> dspy.Prediction:
-    """Returns `reply` with its texts stripped, and a blank for a field that is None or missing."""
+    """Return `reply` with stripped texts, and blanks for missing fields."""
     for name, nothing in blanks.items():
         value = reply.get(name)
         if value is None:
@@ -120,7 +123,7 @@ def tidied(reply: dspy.Prediction, blanks: Mapping[str, Any]) -> dspy.Prediction
 
 
 class Wording(NamedTuple):
-    """How the final answer is asked for."""
+    """Settings of the final answer's wording."""
 
     style: AnswerStyle = "brief"
     on_missing: OnMissing = "guess"
@@ -128,12 +131,12 @@ class Wording(NamedTuple):
 
 @dataclass
 class Log:
-    """What happened in a question, or in one item of a fan-out until it is merged, in order."""
+    """The events of a question, or of one item of a fan-out before it is merged, in order."""
 
     steps: list[Step] = field(default_factory=list)
     searches: list[Search] = field(default_factory=list)
     seen: dict[str, Passage] = field(default_factory=dict)
-    #: Pids of the passages whose text a model was shown, in order; see `shown_in`.
+    #: Pids of the passages whose text a model saw, in order. See `shown_in`.
     shown: dict[str, None] = field(default_factory=dict)
     #: Calls since the last step.
     pending: PendingCalls = field(default_factory=PendingCalls)
@@ -144,7 +147,7 @@ class Log:
     def add(
         self, hits: Passages, query: str, k: int, seconds: float, *, cached: bool = False
     ) -> None:
-        """Note a search; NaN and infinity, which no record holds, count as no score."""
+        """Record a search. NaN and infinite scores become 0, because records cannot store them."""
         scores = [hit.score if math.isfinite(hit.score) else 0.0 for hit in hits]
         pairs = tuple((hit.pid, score) for hit, score in zip(hits, scores, strict=True))
         self.searches.append(Search(query, k, pairs, seconds, cached))
@@ -161,7 +164,7 @@ class Log:
 
 
 class Trace:
-    """What one question has done so far. Local to one `forward`; safe under `fan_out`.
+    """The state of one question. Local to one `forward`, and safe under `fan_out`.
 
     In a fan-out, `steps` and `searches` are those of the item.
     """
@@ -179,7 +182,7 @@ class Trace:
         self.wording = wording
         self.counts: Counter[str] = Counter()
         self.root = Log()
-        self._began = False  # whether anything was searched
+        self._began = False  # True after the first search
         self._cache: dict[tuple[str, int], list[Passage]] = {}
         self._lock = threading.Lock()
 
@@ -207,22 +210,43 @@ class Trace:
         last: bool = False,
         **inputs: Any,
     ) -> dspy.Prediction:
-        """Call `predictor`; what cannot be read of its reply is blank, or as `otherwise` has it.
+        """Call `predictor`.
 
-        Where it takes a `question` and none is given, that is the trace's own.
-        Counted as `parse_fallback` where nothing could be read (the reply then has
-        `parse_fallback=True`), as `partial_reply` where something could. A prompt that the LM
-        refuses as too long is cut and sent again, counted as `context_cut`. One that cannot be cut
-        enough has no reply either, counted as `context_overflow`. `last` marks a forced answer,
-        which may use the call that the budget keeps back, and has no such way out.
+        Args:
+            predictor: Predictor to call.
+            otherwise: Values of the output fields that cannot be read. The default is blank.
+            last: True for a forced answer, which may use the reserved call. If its prompt stays too
+                long, the error is raised.
+            inputs: Input fields. The default of `question` is the trace's question.
+
+        Returns:
+            The reply with stripped texts. If nothing could be read, it has `parse_fallback=True`,
+            counted
+            as `parse_fallback`. A partly read reply is counted as `partial_reply`. If the LM
+            rejects a
+            prompt as too long, ragbench shortens the inputs and sends it again (`context_cut`). If
+            that
+            is not enough, the reply is blank (`context_overflow`).
+
+        Raises:
+            BudgetSpentError: No call is left.
         """
         return self._ask(predictor, otherwise, last, inputs)[0]
 
     def answer(self, predictor: dspy.Module, *, last: bool = False, **inputs: Any) -> str:
-        """The `answer` that `predictor` gives, stripped; blank where its reply cannot be parsed.
+        """Return the stripped `answer` of `predictor`, and record a step.
 
-        Noted as a step: its input is the question, its pids the passages shown, and its notes what
-        else was shown. `last` as in `ask`.
+        The step has the question as its input, the pids of the passages in the prompt, and the
+        other
+        inputs as notes.
+
+        Args:
+            predictor: Predictor with an output field `answer`.
+            last: True for a forced answer, as in `ask`.
+            inputs: Input fields.
+
+        Returns:
+            The answer. Blank if the reply cannot be parsed.
         """
         reply, read_inputs = self._ask(predictor, {}, last, inputs)
         text: str = reply.answer
@@ -241,7 +265,7 @@ class Trace:
         last: bool,
         inputs: Mapping[str, Any],
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
-        """The reply, and the inputs that it is the reply to, cut where need be."""
+        """Return the reply and the inputs that led to it, shortened if needed."""
         role = getattr(predictor, "rb_role", "")
         signature = inputs.get("signature") or predictor.predictors()[0].signature
         if "question" in signature.input_fields:
@@ -250,7 +274,7 @@ class Trace:
             inputs = {**inputs, "signature": styled(signature, *self.wording)}
         blanks = blank(signature)
         otherwise = {**blanks, **otherwise}
-        # What only grades a passage does not read it for the answer.
+        # A call that only grades a passage does not read it for the answer.
         reads = role != "judge" or "answer" in signature.output_fields
         caller = (getattr(predictor, "rb_signature", ""), role)
         with use(replace(current(), counts=self.counts, caller=caller), lm=role_lm(role)):
@@ -268,7 +292,7 @@ class Trace:
                     self.count("parse_fallback")
                     break
                 except ContextWindowExceededError:
-                    with self._lock:  # a refused prompt has no reply and no cost
+                    with self._lock:  # a rejected prompt has neither reply nor cost
                         self.budget.calls -= 1
                     if (cut := halved(inputs)) is None:
                         if last:
@@ -280,9 +304,13 @@ class Trace:
         return dspy.Prediction(**otherwise, parse_fallback=True), inputs
 
     def show(self, inputs: Mapping[str, Any], among: Passages | None = None) -> None:
-        """Note the passages whose text stands in `inputs`: those found, or some of `among`.
+        """Record the passages whose text `inputs` contain.
 
-        This is the one place that says what a model was shown; see `prompts.shown_in`.
+        This is the only function that records which passages a model saw. See `prompts.shown_in`.
+
+        Args:
+            inputs: Inputs of a call.
+            among: Passages to look for. None: the passages found so far.
         """
         log = self._log
         candidates = self.passages if among is None else among
@@ -295,22 +323,51 @@ class Trace:
                     log.seen.setdefault(passage.pid, passage)
 
     def note_search(self, query: str, k: int, hits: Passages, seconds: float) -> None:
-        """Note a search that was made by something else than this trace."""
+        """Record a search that did not go through this trace.
+
+        Args:
+            query: Query of the search.
+            k: Requested number of passages.
+            hits: Passages found, best first.
+            seconds: Duration.
+        """
         with self._lock:
             self._log.add(hits, query, k, seconds)
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """The retriever's passages for `query`, noted as a search; a repeat costs nothing."""
+        """Search with the retriever and record the search.
+
+        Args:
+            query: Query. A repeated query costs nothing.
+            k: Maximum number of passages.
+        """
         return self.search_many([query], k=k)[0]
 
     def searched(self, query: str, k: int, *, thought: str = "") -> list[Passage]:
-        """As `search`, noted as a step too."""
+        """Search like `search`, and record a step.
+
+        Args:
+            query: Query.
+            k: Maximum number of passages.
+            thought: Thought that led to the search.
+        """
         passages = self.search(query, k=k)
         self.step("search", input=query, thought=thought, of=passages)
         return passages
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """One list of passages per query, in order; raises where not that many are left."""
+        """Search for several queries.
+
+        Args:
+            queries: Queries. Longer ones are cut to `MAX_QUERY_CHARS` characters.
+            k: Maximum number of passages per query.
+
+        Returns:
+            One list of passages per query, in order.
+
+        Raises:
+            BudgetSpentError: The budget has fewer searches left.
+        """
         queries = [query[:MAX_QUERY_CHARS] for query in queries]
         new = [query for query in dict.fromkeys(queries) if (query, k) not in self._cache]
         rankings, seconds = self._timed(lambda: self.retriever.search_many(new, k=k), len(new), k)
@@ -323,7 +380,13 @@ class Trace:
         return [list(self._cache[query, k]) for query in queries]
 
     def search_by(self, find: Callable[[], Passages], query: str, *, k: int) -> list[Passage]:
-        """The passages that `find` gives, noted as a search for `query`, by an index of its own."""
+        """Run a custom search, such as one of a program's own index, and record it.
+
+        Args:
+            find: Function that returns the passages, best first.
+            query: Query for the record.
+            k: Requested number of passages.
+        """
         passages, seconds = self._timed(find, 1, k)
         with self._lock:
             self._log.add(passages, query[:MAX_QUERY_CHARS], k, seconds)
@@ -332,9 +395,10 @@ class Trace:
     def _timed(
         self, find: Callable[[], Sequence[Item]], n: int, k: int
     ) -> tuple[list[Item], float]:
-        """What `find` gives for `n` searches, and the seconds that each took.
+        """Run `find` for `n` searches. Return its results and the seconds per search.
 
-        A first search that can give every passage there is, is counted: nothing is chosen then.
+        If the first search can return the entire corpus, `reads_all` is counted, because nothing is
+        selected then.
         """
         with self._lock:
             is_first = not self._began
@@ -353,10 +417,22 @@ class Trace:
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
     ) -> list[Result]:
-        """`function` of each item at once, in input order, for as many as the budget allows.
+        """Apply `function` to the items concurrently.
 
-        The cut is made before anything runs, so that what is asked does not depend on timing.
-        BudgetSpentError where not even one item is affordable.
+        The budget limits the number of items before anything runs, so that the calls do not depend
+        on
+        timing.
+
+        Args:
+            function: Function of one item.
+            items: Items.
+            calls_each: Maximum number of LM calls per item. 0: unlimited.
+
+        Returns:
+            Results in input order, for as many items as the budget allows.
+
+        Raises:
+            BudgetSpentError: The budget does not allow a single item.
         """
         if calls_each:
             affordable = self.budget.calls_left // calls_each
@@ -381,8 +457,9 @@ class Trace:
     def closing(self, reply: dspy.Prediction) -> str:
         """Return the answer that ends a loop whose step is `reply`, blank if the loop has none.
 
-        With `on_missing=say_so`, a step that ends the loop without an answer says that the facts
-        are missing. No further call asks for a guess.
+        With `on_missing=say_so`, a step that ends the loop without an answer states that the facts
+        are
+        missing. No further call asks for a guess.
         """
         answer = str(reply.answer)
         if is_answer(answer):
@@ -393,7 +470,7 @@ class Trace:
         return ""
 
     def until_spent(self, loop: Callable[[], tuple[str, StopReason]]) -> tuple[str, StopReason]:
-        """The answer of `loop`, and why it ended; no answer where the budget ended it."""
+        """Return the answer of `loop` and its stop reason. A spent budget ends the loop."""
         try:
             return loop()
         except BudgetSpentError:
@@ -402,7 +479,13 @@ class Trace:
     def concluded(
         self, loop: Callable[[], tuple[str, StopReason]], reader: dspy.Module, notes: list[str]
     ) -> dspy.Prediction:
-        """Returns what `loop` answers, else what `reader` answers from the `notes` of the loop."""
+        """Return the prediction of a loop.
+
+        Args:
+            loop: Function that returns an answer and the stop reason.
+            reader: Predictor that answers from `notes` if the loop has no answer.
+            notes: Notes that the loop collects.
+        """
         answer, reason = self.until_spent(loop)
         if not answer:
             answer = self.answer(reader, last=True, notes=notes)
@@ -424,12 +507,16 @@ class Trace:
         passages: Passages | None = None,
         **extra: Any,
     ) -> dspy.Prediction:
-        """The result of `forward`; `extra` may hold citations, plan, facts, tree.
+        """Return the result of `forward`.
 
-        `passages` are the program's own ranking, where it makes one; else all seen, in order.
+        Args:
+            answer: Final answer.
+            stop_reason: Reason for the end.
+            passages: Ranking of the program. None: all passages found, in order.
+            extra: Further fields, such as citations, plan, facts or tree.
         """
         log = self._log
-        if log.steps and (unassigned := log.pending.take()):  # made to end what the last step began
+        if log.steps and (unassigned := log.pending.take()):  # calls that completed the last step
             log.steps[-1] = replace(log.steps[-1], calls=(*log.steps[-1].calls, *unassigned))
         return dspy.Prediction(
             answer=answer,

@@ -322,7 +322,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return evidence
 
     def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
-        """Returns the answer, and the numbers of the passages it cites without unknown ones."""
+        """Return the answer, and the numbers of the passages it cites without unknown ones."""
         trace = run.trace
         context = [item.line for item in evidence]
         labels = {item.passage.pid: item.label for item in evidence}

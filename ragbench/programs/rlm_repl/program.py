@@ -158,7 +158,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         return "", "max_steps"
 
     def _variable(self, trace: Trace) -> tuple[list[Passage], list[str], str]:
-        """Returns the passages, the strings that the code sees, and their description."""
+        """Return the passages, the strings that the code sees, and their description."""
         corpus = trace.retriever.corpus
         knobs = self.knobs
         tools = knobs.variant == "tools"

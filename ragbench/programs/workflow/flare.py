@@ -80,7 +80,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
     def _written(
         self, trace: Trace, written: list[str], context: list[Passage]
     ) -> tuple[str, core.StopReason]:
-        """Returns the answer, or blank; extends `written`, and replaces `context` in place."""
+        """Return the answer, or blank; extends `written`, and replaces `context` in place."""
         context[:] = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
             draft = self._draft(trace, context, written)
