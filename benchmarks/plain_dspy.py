@@ -58,7 +58,7 @@ def main(**options: Any) -> None:
         low, high = (c.interval.low, c.interval.high) if c.interval else (0.0, 0.0)
         print(
             f"{name}: plain {c.mean_a:.3f}  vanilla {c.mean_b:.3f}  n={c.n}  "
-            f"difference {c.difference:+.3f} [{low:+.3f}, {high:+.3f}]  {c.verdict}"
+            f"difference {c.difference:+z.3f} [{low:+z.3f}, {high:+z.3f}]  {c.verdict}"
         )
 
 

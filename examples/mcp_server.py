@@ -44,7 +44,7 @@ def evaluate(program: str, dataset: str = "synthetic", limit: int = 20) -> str:
 def compare(a: str, b: str) -> str:
     """Compare two runs, question by question."""
     scores = rb.compare(a, b).scores
-    return "\n".join(f"{name}: {c.difference:+.3f}, {c.verdict}" for name, c in scores.items())
+    return "\n".join(f"{name}: {c.difference:+z.3f}, {c.verdict}" for name, c in scores.items())
 
 
 @server.tool()

@@ -254,3 +254,21 @@ def typed(line: str, url: str) -> str:
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == 0, (line, done.output, done.exception)
     return done.output
+
+
+SIGNED = re.compile(r":[+]z?[,]?[.]\d+[f%]")
+
+
+def test_signed_number_if_it_rounds_to_zero_has_no_minus() -> None:
+    root = FOLDER.parent
+    files = [
+        path
+        for name in ("ragbench", "examples", "benchmarks")
+        for path in (root / name).rglob("*.py")
+    ]
+    formats = {path: SIGNED.findall(path.read_text("utf-8")) for path in files}
+    assert sum(map(len, formats.values())) >= 9
+    unsafe = {
+        path.name: found for path, found in formats.items() if any("z" not in f for f in found)
+    }
+    assert unsafe == {}, "use `+z`, which prints -0.0001 as +0.000"

@@ -260,7 +260,7 @@ def in_words(scores: optimizers.Scores, plan: Plan) -> str:
     words = f"{len(scores.scores)} questions"
     ends = mean_interval(scores.scores, (0.0, 1.0), find_clusters(plan.val))
     if ends:
-        words = f"95 % interval [{ends.low:.3f}, {ends.high:.3f}], {words}"
+        words = f"95 % interval [{ends.low:z.3f}, {ends.high:z.3f}], {words}"
     if scores.failed:
         words += f", {scores.failed} failed"
     return words

@@ -1,6 +1,8 @@
 """Paired statistics against scipy and statsmodels, their edge cases, and the verdicts in words."""
 
+import math
 import re
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -412,3 +414,22 @@ def test_seeds_are_asked_for_if_questions_would_be_more_than_twenty_times_as_man
     of_seeds = float(after.mean(axis=1).var(ddof=1))
     assert planned.seed_variance == pytest.approx(of_seeds)
     assert all(seeds == (times > 20) for times, seeds in asked.items()), asked
+
+
+def zeros_of(value: Any) -> list[float]:
+    """Return every zero among the numbers of a comparison, nested ones included."""
+    if is_dataclass(value):
+        return zeros_of([getattr(value, field.name) for field in fields(value)])
+    if isinstance(value, list | tuple):
+        return [zero for item in value for zero in zeros_of(item)]
+    return [value] if isinstance(value, float) and value == 0 else []
+
+
+def test_reversed_if_scores_are_equal_has_no_negative_zero() -> None:
+    a, _ = arms(30)
+    turned = compare(a, a).reversed()
+    zeros = zeros_of(turned)
+    assert turned.difference == 0
+    assert len(zeros) >= 3
+    assert all(math.copysign(1, zero) > 0 for zero in zeros)
+    assert f"{turned.difference:+.3f}" == "+0.000"

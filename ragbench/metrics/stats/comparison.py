@@ -136,7 +136,7 @@ class Comparison:
             self,
             mean_a=self.mean_b,
             mean_b=self.mean_a,
-            difference=-self.difference,
+            difference=0.0 - self.difference,  # never -0.0
             interval=self.interval and self.interval.mirrored(),
             corrected_interval=self.corrected_interval and self.corrected_interval.mirrored(),
             interval_a=self.interval_b,

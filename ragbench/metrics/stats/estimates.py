@@ -73,7 +73,7 @@ class Interval:
 
     def mirrored(self) -> "Interval":
         """That of the difference the other way round."""
-        return replace(self, low=-self.high, high=-self.low)
+        return replace(self, low=0.0 - self.high, high=0.0 - self.low)  # never -0.0
 
 
 def hull(intervals: Sequence[Interval | None]) -> Interval | None:
@@ -117,7 +117,7 @@ class MeanEstimate:
 
     def mirrored(self) -> "MeanEstimate":
         """That of the difference the other way round."""
-        return replace(self, centre=-self.centre)
+        return replace(self, centre=0.0 - self.centre)
 
     def interval(self, level: float = 0.95) -> Interval:
         """The two-sided t interval, cut off at the bounds."""
