@@ -69,7 +69,7 @@ class SearchNotes:
 
 
 def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
-    """Wrap `search` so that a listener records it; `k` may be positional."""
+    """Wrap `search` so that a listener records it. `k` may be positional."""
 
     @wraps(search)
     def noted(self: Retriever, query: Any, *place: int, **options: Any) -> Any:
@@ -92,7 +92,7 @@ def _noted(search: Callable[..., Any], *, many: bool) -> Callable[..., Any]:
 
 
 class Retriever(ABC):
-    """Search over one corpus. Thread-safe; `deepcopy` returns the same object.
+    """Search over one corpus. Thread-safe. `deepcopy` returns the same object.
 
     `search` returns at most `k` passages with their scores, best first. It returns fewer if fewer
     match (but see `Ranking.fills`). Ties are in corpus order. A blank query, `k` < 1 and an empty
@@ -104,7 +104,7 @@ class Retriever(ABC):
 
     Settings: ClassVar[type[Knobs]] = Knobs
     name: ClassVar[str] = ""
-    #: Whether the index can be saved. Increase the version if equal settings build another index.
+    #: True if the index can be saved. Increase the version if equal settings build another index.
     is_stored: ClassVar[bool] = False
     index_version: ClassVar[int] = 1
     #: Retrievers that this one queries.
@@ -194,7 +194,7 @@ class Retriever(ABC):
         return self
 
     def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
-        """Do at once the work that later `restrict` calls share; by default there is none."""
+        """Do at once the work that later `restrict` calls share. By default there is none."""
         for inner in self.parts:
             inner.prepare_restricted(store, progress)
 
@@ -234,17 +234,17 @@ class Retriever(ABC):
 
 
 class Ranking(Retriever):
-    """A retriever that ranks positions of its corpus; a subclass writes `_hits`."""
+    """A retriever that ranks positions of its corpus. A subclass writes `_hits`."""
 
-    #: Whether passages that do not match follow the hits, up to `k`. In the distractor setting
-    #: all passages are candidates, as for a search by vectors.
+    #: True if passages without a match follow the hits, up to `k`. In the distractor setting,
+    #: all passages are candidates, as in vector search.
     fills: bool = False
 
     def search(self, query: str, *, k: int) -> list[Passage]:
         return self.search_many([query], k=k)[0]
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Search for each query; rank each distinct query once, all together."""
+        """Search for each query. Rank each distinct query once, all together."""
         self.build()
         k = min(k, len(self.corpus))
         distinct = list(filter(str.strip, dict.fromkeys(queries)))
@@ -339,7 +339,7 @@ class PerQuestion(Retriever):
         """Search the passages of the question that is being answered.
 
         Raises:
-            DataError: none is, or it has no passages; outside of one call `for_question` first.
+            DataError: none is, or it has no passages. Outside of one call `for_question` first.
         """
         places = self.corpus.contexts.get(current().qid or "")
         if places is None:

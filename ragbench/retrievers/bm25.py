@@ -3,7 +3,7 @@
 The score of a passage is the sum, over the words of the query with their repeats, of
 idf * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean length)), with Lucene's idf, which is
 never negative. The weights are those of bm25s (Lù 2024, arXiv:2407.03618), which keeps every
-passage's words in memory while it indexes; here passages are counted in blocks, and the index is
+passage's words in memory while it indexes. Here passages are counted in blocks, and the index is
 memory-mapped when it is loaded.
 """
 
@@ -168,7 +168,7 @@ def _keys(words: Sequence[str]) -> npt.NDArray[np.uint64]:
 def _blocks(
     texts: Iterable[Sequence[str]], numbers: dict[str, int], lengths: "array[int]"
 ) -> Iterator[Any]:
-    """Yield term counts of blocks of passages as sparse matrices; fill `numbers` and `lengths`."""
+    """Yield term counts of blocks of passages as sparse matrices. Fill `numbers` and `lengths`."""
     from scipy.sparse import csr_matrix
 
     bags = iter(texts)
@@ -200,7 +200,7 @@ class BM25(Ranking):
     is_stored = True
     index_version = 5
 
-    postings: Postings | None = None  # also None if no passage has a word
+    postings: Postings | None = None  # remains None if no passage has words
 
     def words(self, text: str) -> list[str]:
         """Split `text` into the words that are indexed."""

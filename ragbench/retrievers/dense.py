@@ -22,7 +22,7 @@ from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.scores import Found, whole_ties
 
-#: Passages whose vectors are written at once; a smaller corpus needs no file.
+#: Passages whose vectors are written at once. A smaller corpus needs no file.
 _PART = 8192
 #: With 20 queries or more, faiss uses BLAS, whose last digits differ from a single query's.
 _QUERIES_AT_ONCE = 16
@@ -30,7 +30,7 @@ _QUERIES_AT_ONCE = 16
 _EXACT_TO = 100_000
 #: Vectors added at once, so that those of a file are not all read into memory.
 _ADDED_AT_ONCE = 65_536
-#: Vectors per list that the lists are made from; faiss needs 39.
+#: Vectors per list that the lists are made from. Faiss needs 39.
 _TRAINED_PER_LIST = 64
 #: Lists read per search.
 NPROBE = 64
@@ -59,7 +59,7 @@ class DenseSettings(EmbeddingSettings):
 
 @RETRIEVERS.register("dense")
 class Dense(Ranking):
-    """Search by the similarity of sentence vectors; always finds `k` passages if there are."""
+    """Search by the similarity of sentence vectors. Always finds `k` passages if there are."""
 
     name = "dense"
     Settings = DenseSettings
@@ -71,7 +71,7 @@ class Dense(Ranking):
         #: Calls for the index in this process, of no question.
         self.index_calls: list[Call] = []
         self._embedded: dict[int, Vectors] = {}
-        self._index: Any = None  # of faiss; None over an empty corpus
+        self._index: Any = None  # faiss index, None if the corpus is empty
 
     @cached_property
     def embedder(self) -> Embedder:
@@ -95,7 +95,7 @@ class Dense(Ranking):
             return np.stack([self._embedded[i] for i in positions])
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """Return a dense retriever over some passages; embed each passage once."""
+        """Return a dense retriever over some passages. Embed each passage once."""
         small = super().restrict(positions, **options)
         if positions:
             small._index = make_index(self.vectors_of(positions), "exact")
@@ -163,7 +163,7 @@ class Dense(Ranking):
 
             try:
                 faiss.write_index(self._index, str(folder / "vectors.faiss"))
-            except RuntimeError as error:  # what faiss makes of any error of the file
+            except RuntimeError as error:  # faiss raises it for any file error
                 raise OSError(f"vectors.faiss: {error}") from error
 
     def _load(self, folder: Path) -> None:
@@ -176,7 +176,7 @@ class Dense(Ranking):
                 raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
     def _rows(self, progress: Progress | None) -> Vectors:
-        """Return all vectors, shape `(n, d)`; embed many passages part by part.
+        """Return all vectors, shape `(n, d)`. Embed many passages part by part.
 
         An interrupted build continues after its last part. With an embedding server, it starts
         again
@@ -235,7 +235,7 @@ def choose_kind(kind: str, n: int) -> str:
 
 
 def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
-    """Build a faiss index of `vectors`, shape `(n, d)` with n > 0; a file's are mapped."""
+    """Build a faiss index of `vectors`, shape `(n, d)` with n > 0. A file's are mapped."""
     with needs_extra("dense search"):
         import faiss
     n, d = vectors.shape
@@ -260,7 +260,7 @@ def _reading(index: Any, nprobe: int) -> Any:
     """Set the number of lists that a search of `index` reads, and return `index`."""
     if hasattr(index, "nprobe"):
         index.nprobe = min(nprobe, index.nlist)
-        index.make_direct_map()  # for reconstruct
+        index.make_direct_map()  # `reconstruct` needs it
     return index
 
 

@@ -67,7 +67,7 @@ class Distracting(Wrapper):
         return list(dict.fromkeys(filter(None, titles)))
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Search for each query; the query's text decides which results are altered.
+        """Search for each query. The query's text decides which results are altered.
 
         A misleading passage takes the score of the hit that it replaces.
         """
@@ -86,7 +86,7 @@ class Distracting(Wrapper):
             if not room:
                 break
             pair = self._made(chance.choice(self.settings.kinds), source, query, passages, chance)
-            if pair:  # some passages give nothing to work with: take another
+            if pair:  # some passages cannot be altered
                 room -= 1
                 passages[passages.index(source)] = pair[0]
                 passages.insert(chance.randrange(len(hits)), pair[1])

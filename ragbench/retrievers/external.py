@@ -1,9 +1,9 @@
-"""Retrievers of one's own: a class in a file, an object in Python, or a server over HTTP.
+"""Custom retrievers: a class in a file, an object in Python, or a server over HTTP.
 
 `--retriever FILE.py:Class` names a class. Its constructor may take `corpus` (a `Corpus`) or
-`passages` (a list of texts), and whatever is given as `init`. An object or a class searches by
-`search(query, k=k)`, by `forward` or by being called. What it finds are passages, texts, or objects
-with a text, and where they are known a title, an id and a score; `dspy.Retrieve` and its like do.
+`passages` (a list of texts), and the arguments in `init`. An object or a class is searched with
+`search(query, k=k)`, `forward`, or by calling it. Results are passages, texts, or objects with a
+text and optionally a title, an id and a score. `dspy.Retrieve` and similar classes work.
 """
 
 import inspect
@@ -28,20 +28,20 @@ KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"
 
 
 class OwnSettings(Knobs):
-    """Settings of a retriever of one's own."""
+    """Settings of a custom retriever."""
 
     init: dict[str, Any] = Field({}, description="arguments of its constructor")
 
 
 class NoSettings(Knobs):
-    """Settings of an object, which is made already."""
+    """Settings of an existing object: none."""
 
 
 class OwnRetriever(Retriever):
-    """Search by an object that was handed over, or that a class of one's own makes."""
+    """Search with a user-provided object, or an object of a user-provided class."""
 
     Settings = OwnSettings
-    #: Makes the object, or is it.
+    #: The user's class, or the object.
     make: ClassVar[Any] = None
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
@@ -74,9 +74,9 @@ class HTTPSettings(Knobs):
 
     url: str = Field("", description="address that a query is posted to, as JSON")
     query: str = Field("query", description="field that holds the query")
-    k: str = Field("k", description="field that holds the number of passages; blank for none")
-    hits: str = Field("hits", description="where the list of hits stands; dots step in")
-    text: str = Field("text", description="field of a hit's text; dots step in")
+    k: str = Field("k", description="field that holds the number of passages, or blank")
+    hits: str = Field("hits", description="path of the list of hits, with dots between keys")
+    text: str = Field("text", description="path of a hit's text, with dots between keys")
     title: str = Field("title", description="field of a hit's title")
     id: str = Field("id", description="field of a hit's id, or blank")
     score: str = Field("score", description="field of a hit's score, or blank")
@@ -84,7 +84,7 @@ class HTTPSettings(Knobs):
 
 @RETRIEVERS.register("http")
 class HTTPRetriever(Retriever):
-    """Search by any server that answers a query with JSON; see its settings."""
+    """Search with any server that answers a query with JSON."""
 
     name = "http"
     Settings = HTTPSettings
@@ -99,7 +99,7 @@ class HTTPRetriever(Retriever):
         self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        """Returns the same over fewer passages; it asks the same server, within the same time."""
+        """Return a retriever over some passages, with the same server and time limit."""
         small = super().restrict(positions, **options)
         small.server = self.server
         return small
@@ -122,7 +122,7 @@ class HTTPRetriever(Retriever):
 
 @RETRIEVERS.outside
 def load_retriever(spec: str) -> type[Retriever]:
-    """Returns the retriever class of `spec`: of an object of this process, or imported."""
+    """Return the retriever class of `spec`, for an object of this process or an import."""
     if spec.startswith(PREFIX):
         retriever = find(spec)
     else:
@@ -136,9 +136,14 @@ def load_retriever(spec: str) -> type[Retriever]:
 
 
 def keep_retriever(retriever: Any, *, name: str = "") -> str:
-    """Return the name of the object `retriever` in configs of this process.
+    """Register an object and return its name in configs of this process.
 
-    A retriever of the registry is identified by its content, another one by the caller's `name`.
+    Args:
+        retriever: A ragbench retriever, identified by its content, or another object.
+        name: The caller's name, which identifies another object. Empty: always a new object.
+
+    Raises:
+        ConfigError: The object cannot search.
     """
     _way_to_search(retriever, f"retriever={repr(retriever)[:80]}")
     label = str(getattr(retriever, "name", "") or type(retriever).__name__)
@@ -146,13 +151,13 @@ def keep_retriever(retriever: Any, *, name: str = "") -> str:
 
 
 def _content_of(retriever: Any) -> str:
-    """A hash of kind, settings and passages of a registered retriever; "" for any other object."""
+    """Return a hash of a registered retriever's kind, settings and passages, or an empty text."""
     if isinstance(retriever, PerQuestion):
         content = _content_of(retriever.whole)
         return content and digest_of_texts(["per question", content])
     kind = type(retriever)
     registered = any(kind is entry for _, entry in RETRIEVERS)
-    # A method that was replaced on the object is code that nothing identifies.
+    # Nothing identifies the code of a method that was replaced on the object.
     replaced = any(
         callable(getattr(kind, name, None)) for name in getattr(retriever, "__dict__", ())
     )
@@ -168,7 +173,7 @@ def _content_of(retriever: Any) -> str:
 
 
 def retriever_digest(spec: str) -> str:
-    """Return the identity of the code that `spec` names; "" for our retrievers and objects."""
+    """Return the identity of the code of `spec`, empty for built-in retrievers and objects."""
     if spec.startswith(PREFIX):
         return ""
     if is_external(spec):
@@ -177,7 +182,15 @@ def retriever_digest(spec: str) -> str:
 
 
 def passages_of(results: Any, corpus: Corpus) -> list[Passage]:
-    """Returns a custom retriever's results as passages, those of `corpus` where they match."""
+    """Convert the results of a custom retriever to passages.
+
+    Args:
+        results: Passages, texts, mappings or objects, or an object with `passages` or `hits`.
+        corpus: Results that match a passage by id or text become that passage.
+
+    Raises:
+        ConfigError: A result has no text.
+    """
     results = getattr(results, "passages", None) or getattr(results, "hits", None) or results
     if isinstance(results, str):
         rows = [results]
@@ -195,7 +208,7 @@ def _passage(row: Any, corpus: Corpus) -> Passage:
         row = {"text": row} if isinstance(row, str) else values
     text = next(filter(None, map(row.get, _TEXTS)), None)
     if not isinstance(text, str):
-        raise ConfigError(f"a retriever of one's own found {repr(row)[:80]}, which has no text")
+        raise ConfigError(f"custom retriever returned {repr(row)[:80]}, which has no text")
     pid = row.get("id") or row.get("pid")
     title = row.get("title")
     score = row.get("score")
@@ -212,14 +225,14 @@ def _passage(row: Any, corpus: Corpus) -> Passage:
     return Passage.scored(passage_of_text(text, str(title or "")), points)
 
 
-#: Of what finds without end.
+#: Maximum number of results that are read, in case the results never end.
 _MOST_HITS = 10_000
 _TEXTS = ("text", "long_text", "content", "page_content", "passage")
 
 
 @lru_cache(maxsize=4)
 def _by_text(corpus: Corpus) -> Mapping[str, int]:
-    """Returns positions by text, with the title before it and without."""
+    """Return the position of each passage by its text, with and without the title."""
     positions: dict[str, int] = {}
     for place, passage in enumerate(corpus):
         positions.setdefault(passage.text, place)
@@ -228,13 +241,13 @@ def _by_text(corpus: Corpus) -> Mapping[str, int]:
 
 
 def _way_to_search(retriever: Any, name: str) -> Callable[[str, int], Any]:
-    if isinstance(retriever, type):  # its objects are looked at when they are made
+    if isinstance(retriever, type):  # each object is checked when it is created
         return lambda query, k: None
     functions = (getattr(retriever, method, None) for method in ("search", "forward", "__call__"))
     function = next(filter(callable, functions), None)
     if function is None:
         raise ConfigError(
-            f"{name} is no retriever: it has no search(query, k) and cannot be called"
+            f"{name} is not a retriever: it has no search(query, k) and is not callable"
         )
     takes = inspect.signature(function).parameters
     if "k" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
@@ -243,7 +256,7 @@ def _way_to_search(retriever: Any, name: str) -> Callable[[str, int], Any]:
 
 
 def _at(value: Any, path: str) -> Any:
-    """Returns the value at the dotted `path` in `value`; None if there is none."""
+    """Return the value at the dotted `path` in `value`, or None if there is none."""
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
     return value

@@ -1,4 +1,4 @@
-"""Retrievers by name: from a spec string, or from a name and settings; wrappers of another one."""
+"""Retrievers by name: from a spec string, or from a name and settings. Wrappers of another one."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -34,14 +34,14 @@ def make_retriever(
     name, knobs = parse_spec(name)
     kind = RETRIEVERS.get(name)
     own_passages = setting == "distractor" and corpus.contexts
-    if own_passages and not name.startswith(PREFIX):  # an object searches what it was made of
+    if own_passages and not name.startswith(PREFIX):  # an object searches its own passages
         return PerQuestion(corpus, kind, **{**knobs, **settings})
     with blamed_on(kind, f"retriever {name}"):
         return kind(corpus, **{**knobs, **settings})
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Parse `NAME(setting=value,...)` into name and settings; a value may be a spec."""
+    """Parse `NAME(setting=value,...)` into name and settings. A value may be a spec."""
     name, bracket, tail = spec.strip().partition("(")
     if not bracket:
         return name, {}
@@ -51,7 +51,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     for inner in split_specs(tail[:-1]):
         key, equals, value = inner.partition("=")
         if not equals:
-            raise ConfigError(f"{inner!r} in {spec!r} is no setting; write setting=value")
+            raise ConfigError(f"{inner!r} in {spec!r} is not a setting; write setting=value")
         settings[key.strip()] = value.strip()
     return name.strip(), settings
 

@@ -18,8 +18,8 @@ from ragbench.retrievers.store import IndexStore, opened
 
 _SHOWN = 5  # matching sentences shown per chunk
 _PER_CHUNK = 3  # sentences searched per chunk wanted
-_MIN_SENTENCE = 11  # characters; A-RAG drops shorter pieces
-_STORED_FROM = 500  # sentences; fewer are embedded sooner than an index is looked up and mapped
+_MIN_SENTENCE = 11  # characters. A-RAG drops shorter pieces
+_STORED_FROM = 500  # sentences. Fewer are embedded sooner than an index is looked up and mapped
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ragbench.retrievers.scores import Found, by_rank, fused, whole_ties
 from ragbench.retrievers.search_server import SearchServer
 from ragbench.retrievers.store import index_key
 
-#: Points in a request. 256 vectors of 1,536 numbers are 8 MB of JSON; a server accepts 32 MB.
+#: Points in a request. 256 vectors of 1,536 numbers are 8 MB of JSON. A server accepts 32 MB.
 _BATCH = 256
 #: Rankings in a request.
 _QUERIES = 64
@@ -77,7 +77,7 @@ class Qdrant(Ranking):
         if url:
             self.server = SearchServer("qdrant", url, header="api-key", variable="QDRANT_API_KEY")
         self._where = self.server.identity if self.server is not None else "memory"
-        self._client: Any = None  # None for an empty corpus
+        self._client: Any = None  # stays None if the corpus is empty
         self._facts: dict[str, Any] = {}
 
     def restrict(self, positions: Sequence[int], **options: Any) -> Self:
@@ -101,7 +101,7 @@ class Qdrant(Ranking):
         return self._facts
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
-        """Open the collection, and fill it if points are missing; only then embed passages."""
+        """Open the collection, and fill it if points are missing. Only then embed passages."""
         with self._lock:
             n = len(self.corpus)
             if not self._ready and n:
@@ -215,7 +215,7 @@ class Qdrant(Ranking):
         return whole_ties(find, len(requests), k, min(len(self.corpus), _DEEPEST))
 
     def _find(self, requests: Sequence[dict[str, Any] | None], depth: int) -> list[Found]:
-        """Return at most `depth` points for each request, best first; none for None."""
+        """Return at most `depth` points for each request, best first. None for None."""
         from qdrant_client import models
 
         found: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(requests)
@@ -238,7 +238,7 @@ class Qdrant(Ranking):
         return {"query": vector.tolist(), "using": "vector"}
 
     def _word_request(self, query: str) -> dict[str, Any] | None:
-        """Return the request for the words of `query`; None if no passage has any of them."""
+        """Return the request for the words of `query`. None if no passage has any of them."""
         from qdrant_client import models
 
         assert self._words is not None
@@ -253,7 +253,7 @@ class Qdrant(Ranking):
 
     @contextmanager
     def _replies(self) -> Iterator[None]:
-        """Unwrap the errors of the transport; raise LMSetupError for any other kind of reply."""
+        """Unwrap the errors of the transport. Raise LMSetupError for any other kind of reply."""
         from pydantic import ValidationError
         from qdrant_client.http.exceptions import ResponseHandlingException
 

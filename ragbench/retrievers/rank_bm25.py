@@ -1,6 +1,6 @@
 """BM25 as the package rank-bm25 computes it, for parity with what others report with it.
 
-Tokens are the lower-case text split on blanks, punctuation and all; stop words stay. `bm25` is the
+Tokens are the lower-case text split on blanks, punctuation and all. Stop words stay. `bm25` is the
 faster one, and finds more.
 """
 
@@ -32,7 +32,7 @@ class RankBM25(Ranking):
     name = "rank_bm25"
     Settings = RankBM25Settings
 
-    index: Any = None  # also None if no passage has a word
+    index: Any = None  # remains None if no passage has words
 
     def _make(self, progress: Progress | None) -> None:
         from rank_bm25 import BM25Okapi

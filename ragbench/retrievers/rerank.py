@@ -2,7 +2,7 @@
 
 none                      keeps the order
 maxsim, maxsim:NAME       late interaction over a local embedder's token vectors
-fastembed/NAME            a cross-encoder of fastembed; NAME@FOLDER reads its files from a folder
+fastembed/NAME            a cross-encoder of fastembed. NAME@FOLDER reads its files from a folder
 http://... or https://... a rerank endpoint, up to and without `/rerank`
 lm                        the LM of the run orders the passages
 """
@@ -70,7 +70,7 @@ class Rerank(Wrapper):
         return make_reranker(self.settings.reranker, self.settings.model)
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Search for each query; fetch the candidates of all queries together."""
+        """Search for each query. Fetch the candidates of all queries together."""
         self.build()
         depth = k
         if k > 0 and self.reranker:
@@ -103,17 +103,17 @@ class Rerank(Wrapper):
 
 
 class Reranker(embedders.Model, ABC):
-    """Scores passages for a query. Thread-safe; files its calls in the ledger."""
+    """Scores passages for a query. Thread-safe. Files its calls in the ledger."""
 
     identity: str = "reranker"
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Score at least one passage; return a score per passage, higher is better."""
+        """Score at least one passage. Return a score per passage, higher is better."""
 
 
 def make_reranker(spec: str, model: str = "") -> Reranker | None:
-    """Create the reranker of `spec`, None for `none`; `model` is the endpoint's model."""
+    """Create the reranker of `spec`, None for `none`. `model` is the endpoint's model."""
     scheme, _, name = spec.partition(":")
     if spec == "none":
         return None
@@ -137,7 +137,7 @@ def _titled(passage: Passage) -> str:
 class MaxSim(Reranker):
     """Mean over the query's tokens of the best cosine with a token of the passage.
 
-    The operator is ColBERT's (Khattab and Zaharia 2020, arXiv:2004.12832); the token vectors are
+    The operator is ColBERT's (Khattab and Zaharia 2020, arXiv:2004.12832). The token vectors are
     those of an ordinary sentence model, which was not trained for it.
     """
 
@@ -164,7 +164,7 @@ class MaxSim(Reranker):
 
 
 class CrossEncoder(Reranker):
-    """A cross-encoder of fastembed; `name` is NAME or NAME@FOLDER."""
+    """A cross-encoder of fastembed. `name` is NAME or NAME@FOLDER."""
 
     def __init__(self, name: str) -> None:
         self.identity = PREFIX + name.partition("@")[0]
@@ -181,7 +181,7 @@ class CrossEncoder(Reranker):
 
 
 class HTTPReranker(Reranker):
-    """The endpoint at `address`, asked for `model`; its price is not known."""
+    """The endpoint at `address`, asked for `model`. Its price is not known."""
 
     priced = False
     service: Service
@@ -197,7 +197,7 @@ class HTTPReranker(Reranker):
         self.service = Service(self.identity, server, model=model or "rerank", kind="rerank")
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Return the endpoint's scores; a blank passage is not sent and gets the lowest."""
+        """Return the endpoint's scores. A blank passage is not sent and gets the lowest."""
         documents = list(map(_titled, passages))
         sent = list(filter(None, documents))
         scores = iter(self._scores(query, sent) if query.strip() and sent else ())
@@ -280,7 +280,7 @@ class Listwise(Reranker):
         self._rank = dspy.Predict(RankPassages)
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Return 1 / rank per passage; an unreadable reply keeps the order."""
+        """Return 1 / rank per passage. An unreadable reply keeps the order."""
         lines = [f"[{n}] {passage}" for n, passage in enumerate(passages, start=1)]
         with calling("RankPassages", "reranking"):
             try:

@@ -76,7 +76,7 @@ def by_rank(side: Hits, rrf_k: float) -> dict[int, float]:
 
 
 def min_max(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Scale `scores` to [0, 1]; return all 1 if they are equal."""
+    """Scale `scores` to [0, 1]. Return all 1 if they are equal."""
     values = np.asarray(scores, dtype=np.float64)
     if not len(values):
         return values

@@ -19,7 +19,7 @@ _SENT = ("content-type", "user-agent")
 
 
 class SearchServer(ServerCalls, httpx.BaseTransport):
-    """The server of the engine `name` at `url`; its key is that of the environment's `variable`."""
+    """The server of the engine `name` at `url`. Its key is that of the environment's `variable`."""
 
     priced = True  # its calls are free
     in_process = False

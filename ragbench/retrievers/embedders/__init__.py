@@ -3,7 +3,7 @@
 local                          the default small model, by ONNX on this machine
 local:NAME, local:/folder      another of `ragbench list models`, or a folder with
                                `model.onnx` and `tokenizer.json`
-fastembed/NAME                 a model of fastembed; NAME@FOLDER reads its files from a folder
+fastembed/NAME                 a model of fastembed. NAME@FOLDER reads its files from a folder
 openai/MODEL                   OpenAI, or with `api_base` any OpenAI-compatible server
 """
 
@@ -16,7 +16,7 @@ from ragbench.retrievers.embedders.local import LocalEmbedder
 
 @lru_cache(maxsize=8)
 def make_embedder(spec: str, api_base: str = "") -> Embedder:
-    """Create the embedder of `spec`; one object per spec, since loading a model is slow."""
+    """Create the embedder of `spec`. One object per spec, since loading a model is slow."""
     scheme, _, name = spec.partition(":")
     if scheme == "local":
         return LocalEmbedder(name)

@@ -23,19 +23,19 @@ Vectors = npt.NDArray[np.float32]
 class Model:
     """Model that a retriever calls in addition to an LM: an embedder or a reranker."""
 
-    #: Whether what it costs is known; work done on this machine costs nothing.
+    #: True if the cost is known. Work on this machine is free.
     priced: bool = True
-    #: Whether it computes here, by threads of its own, and asks nobody.
+    #: True if the model runs in this process, with its own threads.
     in_process: bool = True
-    #: The server that is asked, if one is.
+    #: The server, if any.
     service: Service | None = None
 
 
 class Embedder(Model, ABC):
-    """Texts to unit vectors. Thread-safe; a text's vector does not depend on its neighbours."""
+    """Texts to unit vectors. Thread-safe. A text's vector does not depend on its neighbours."""
 
     def __init__(self, spec: str) -> None:
-        #: What names it in messages, and in calls.
+        #: Name in messages and in calls.
         self.spec = spec
 
     @abstractmethod
@@ -83,7 +83,7 @@ def by_index(rows: Any, keys: Sequence[str], n: int) -> list[Any]:
 
     Args:
         rows: The reply's rows.
-        keys: Names of the value; the first one present counts.
+        keys: Names of the value. The first one present counts.
         n: Expected number of rows.
 
     Raises:
@@ -109,12 +109,12 @@ def by_index(rows: Any, keys: Sequence[str], n: int) -> list[Any]:
 
 
 def clean(text: str) -> str:
-    """Remove lone surrogates from `text`; tokenizers reject them."""
+    """Remove lone surrogates from `text`. Tokenizers reject them."""
     return text.encode("utf-8", "replace").decode()
 
 
 def normalized(vectors: npt.NDArray[np.floating]) -> Vectors:
-    """Scale rows to unit length; a row of zeros stays zero.
+    """Scale rows to unit length. A row of zeros stays zero.
 
     Rows are first divided by their largest number, because squares of numbers such as 1e200
     overflow.

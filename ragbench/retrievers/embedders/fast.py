@@ -51,7 +51,7 @@ def open_model(kind: Literal["embedder", "reranker"], spec: str) -> Any:
 
 
 class FastEmbedder(Embedder):
-    """A text embedding model of fastembed; `name` is NAME or NAME@FOLDER."""
+    """A text embedding model of fastembed. `name` is NAME or NAME@FOLDER."""
 
     def __init__(self, name: str) -> None:
         super().__init__(PREFIX + name.partition("@")[0])
@@ -59,7 +59,7 @@ class FastEmbedder(Embedder):
 
     @cached_property
     def _model(self) -> Any:
-        return open_model("embedder", self._name)  # at first use, which may download it
+        return open_model("embedder", self._name)  # the first use may download it
 
     def _embed(self, texts: Sequence[str], progress: Progress | None) -> tuple[Vectors, list[Call]]:
         start = time.perf_counter()

@@ -2,7 +2,7 @@
 
 Mean of the last hidden states over the attention mask, then unit length: as sentence-transformers
 runs all-MiniLM-L6-v2 (Reimers and Gurevych 2019, arXiv:1908.10084). That one cuts a text after 256
-tokens; here a longer text is read in windows of 256, and the mean goes over the first 64 of them.
+tokens. Here a longer text is read in windows of 256, and the mean goes over the first 64 of them.
 """
 
 import time
@@ -19,8 +19,8 @@ from ragbench.record import Call
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedder, Vectors, local_call, normalized
 
-_MAX_TOKENS = 256  # of a window
-_MAX_WINDOWS = 64  # of a text: 16,384 tokens
+_MAX_TOKENS = 256  # per window
+_MAX_WINDOWS = 64  # per text: 16,384 tokens
 #: Small batches of equal lengths need the least padding. Larger ones are not faster on a CPU.
 _BATCH = 8
 #: Tokenised at once: enough to sort well, few enough to keep memory flat.
@@ -28,11 +28,11 @@ _AT_ONCE = 8192
 
 
 class LocalEmbedder(Embedder):
-    """An ONNX sentence model and its tokeniser; `name` is of the model store or a folder."""
+    """An ONNX sentence model and its tokeniser. `name` is of the model store or a folder."""
 
     def __init__(self, name: str = "") -> None:
         super().__init__(f"local:{name}" if name else "local")
-        with needs_extra("embedder=local"):  # before anything is fetched for it
+        with needs_extra("embedder=local"):  # before any download
             import onnxruntime
             from tokenizers import Tokenizer
         self._name = name
@@ -47,13 +47,13 @@ class LocalEmbedder(Embedder):
 
     @cached_property
     def _files(self) -> tuple[Path, Path]:
-        """Model and tokenizer; downloads them at first use."""
+        """Model and tokenizer. Downloads them at first use."""
         if self._is_folder:
             folder = Path(self._name).expanduser()
             return folder / "model.onnx", folder / "tokenizer.json"
         files = ensure(self._name or DEFAULT_EMBEDDER)
         if "tokenizer" not in files:
-            raise ModelError(f"{self._name} is no embedder; take local for the default one")
+            raise ModelError(f"{self._name} is not an embedder; use local for the default one")
         return files["model"], files["tokenizer"]
 
     @property
@@ -67,10 +67,10 @@ class LocalEmbedder(Embedder):
         try:
             session = self._open_session(str(model), providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own classes have no common base but this
-            raise ModelError(f"{model} is no ONNX model: {type(error).__name__}") from None
+            raise ModelError(f"{model} is not an ONNX model: {type(error).__name__}") from None
         inputs = {entry.name for entry in session.get_inputs()}
         if unknown := inputs - {"input_ids", "attention_mask", "token_type_ids"}:
-            raise ModelError(f"{model} wants inputs that are not known here: {', '.join(unknown)}")
+            raise ModelError(f"{model} has unsupported inputs: {', '.join(unknown)}")
         return session
 
     @cached_property

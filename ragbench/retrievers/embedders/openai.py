@@ -27,22 +27,22 @@ from ragbench.retrievers.embedders.base import Embedder, Vectors, by_index, norm
 
 _log = get(__name__)
 
-#: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request; the rest is margin.
+#: OpenAI takes 2,048 texts, 8,191 tokens each and 300,000 tokens a request. The rest is margin.
 _BATCH_TEXTS = 512
 _BATCH_CHARACTERS = 400_000
 _TEXT_CHARACTERS = 16_000
-#: A server that refuses a text as short as this for its length takes none.
+#: If a server rejects a text this short for its length, it accepts no text.
 _SHORTEST_CUT = 32
 #: OpenAI's own address.
 _OPENAI = "https://api.openai.com/v1"
 _MOST_DIMENSIONS = 16_384
-#: The key of a server given by `api_base`; OpenAI's own key is never sent there.
+#: The key of a server given by `api_base`. OpenAI's own key is never sent there.
 KEY_VARIABLE = "RAGBENCH_EMBEDDINGS_API_KEY"
 #: Requests a minute that OpenAI gives to a new account.
 _RATE = 3000.0
 
 
-#: What is kept after the numbers of a vector: tokens and seconds.
+#: Fields stored after the numbers of a vector: tokens and seconds.
 _SHARE = struct.Struct("<qd")
 
 
@@ -73,7 +73,7 @@ class OpenAIEmbedder(Embedder):
         if not api_base:
             self._price = map_entry("openai", model).get("input_cost_per_token")
         self.priced = self._price is not None
-        #: Most texts of a request; numbers of a vector, 0 while not known.
+        #: Most texts of a request. Numbers of a vector, 0 while not known.
         self._most_texts = _BATCH_TEXTS
         self._numbers = 0
         self._asks_floats = True
@@ -99,7 +99,7 @@ class OpenAIEmbedder(Embedder):
         texts = [text[:_TEXT_CHARACTERS] for text in texts]
         distinct = list(dict.fromkeys(text for text in texts if text.strip()))
         if not distinct and not self._numbers:
-            distinct = ["blank"]  # how many numbers a vector has
+            distinct = ["blank"]  # to learn the dimension
         embedded = self._known(distinct)
         missing = [text for text in distinct if text not in embedded]
         calls = []
@@ -142,7 +142,7 @@ class OpenAIEmbedder(Embedder):
         return vectors, calls
 
     def _batch(self, texts: Sequence[str]) -> list[str]:
-        """Returns the first of `texts`, as many as go in one request."""
+        """Return the first `texts` that fit into one request."""
         batch: list[str] = []
         room = _BATCH_CHARACTERS
         for text in texts[: self._most_texts]:
@@ -153,10 +153,14 @@ class OpenAIEmbedder(Embedder):
         return batch
 
     def _bought(self, batch: list[str]) -> list[tuple[list[str], Any]]:
-        """Texts and the answer to them, of `batch` in one request, or in halves where it is large.
+        """Request the vectors of `batch` in one request, or in halves if it is too large.
 
-        Where halves are taken, larger requests are not made again. One text that is too long is
-        cut.
+        After a split, later requests are no larger than the accepted ones. A single text that is
+        too long
+        is cut.
+
+        Returns:
+            Texts and the answer to them, per request.
         """
         try:
             return [(batch, self._buy(batch, batch))]
@@ -174,17 +178,17 @@ class OpenAIEmbedder(Embedder):
         half = -(-len(batch) // 2)
         cut = self._cut
         answers = [*self._bought(batch[:half]), *self._bought(batch[half:])]
-        if self._cut == cut:  # it was no single text that was too long
+        if self._cut == cut:  # no single text was too long
             largest = max(len(sub_batch) for sub_batch, _ in answers)
             self._most_texts = min(self._most_texts, largest)
         return answers
 
     def _buy_cut(self, text: str) -> Any:
-        """Returns the answer for the longest prefix of `text`, by halving, that is accepted."""
+        """Return the answer for the longest accepted prefix of `text`, found by halving."""
         self._cut += 1
         count("embedding_cut")
         _log.warning(
-            "%s takes no text as long as %d characters: its beginning stands for it",
+            "%s rejects texts of %d characters; truncating",
             self.spec, len(text),
         )  # fmt: skip
         beginning = text
@@ -209,9 +213,9 @@ class OpenAIEmbedder(Embedder):
         return hashlib.sha256(content).digest()
 
     def _buy(self, batch: list[str], sent: list[str]) -> Any:
-        """The answer to one request, whose value are the vectors and the tokens that they took.
+        """Send one request and return its answer, with the vectors and their tokens as value.
 
-        `sent` is what is sent for the texts of `batch`.
+        `sent` are the texts to send for those of `batch`.
         """
         check_price(self.spec, priced=self.priced)
 
@@ -240,7 +244,7 @@ class OpenAIEmbedder(Embedder):
 
 
 def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
-    """Returns what each text took of `call`, by its length; the shares add up to the whole."""
+    """Return each text's vector and share of `call`, by length. Shares sum to the whole."""
     ends = np.cumsum(list(map(len, texts)))
     tokens = np.diff(ends * call.prompt_tokens // ends[-1], prepend=0).tolist()
     seconds = np.diff(ends * call.latency_s / ends[-1], prepend=0).tolist()
@@ -248,7 +252,11 @@ def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
 
 
 def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
-    """Returns the unit vectors `(n, d)` of a reply. Raises LMSetupError if one is malformed."""
+    """Return the unit vectors of a reply, shape `(n, d)`.
+
+    Raises:
+        LMSetupError: A vector is missing or malformed.
+    """
     n = len(texts)
     try:
         rows = reply
@@ -273,7 +281,7 @@ def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
 
 
 def _numbers(row: Any) -> Any:
-    """Returns the numbers of a vector, also where a server sends their bytes in base64."""
+    """Return the numbers of a vector, also if a server sends their bytes in base64."""
     if isinstance(row, str):
         return np.frombuffer(base64.b64decode(row, validate=True), dtype="<f4")
     return row

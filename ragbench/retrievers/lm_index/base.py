@@ -23,14 +23,14 @@ from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
 from ragbench.retrievers.store import IndexStore, opened
 
-#: Passages from which an index is stored; a smaller one is made of kept replies sooner.
+#: Passages from which an index is stored. A smaller one is made of kept replies sooner.
 STORED_FROM = 100
 #: The vectors of an index before it is made.
 NONE: Vectors = np.zeros((0, 1), dtype=np.float32)
 
 
 class LMIndexSettings(Knobs):
-    """Settings of an index that an LM builds; also parameters of its program."""
+    """Settings of an index that an LM builds. Also parameters of its program."""
 
     embedder: str = Field("local", description="local, local:NAME, fastembed/NAME or openai/MODEL")
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
@@ -49,11 +49,11 @@ class LMIndex(Retriever):
     is_stored = True
     index_version = 2
     signatures: ClassVar[tuple[type[dspy.Signature], ...]] = ()
-    #: Whether `_read` asks about single passages, so that those of many indexes are read at once.
+    #: True if `_read` asks about single passages, so many indexes can be read in one batch.
     by_passage: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ()
     values: ClassVar[Mapping[str, Any]] = {}
-    #: Attributes without which the index has nothing of its own to choose passages by.
+    #: If all of these attributes are empty, only the vectors rank passages.
     essential: ClassVar[tuple[str, ...]] = ()
     #: Facts that are the lengths of attributes, by name.
     lengths: ClassVar[Mapping[str, str]] = {}
@@ -122,7 +122,7 @@ class LMIndex(Retriever):
         for call in self.calls:
             if call.kind in LM_KINDS or call.cost_usd != 0:
                 paid.append(call)
-        spent = total(paid)  # the tokens of an embedder that is free are no cost
+        spent = total(paid)  # tokens of a free embedder do not count
         return {
             **{fact: len(getattr(self, name)) for fact, name in self.lengths.items()},
             "index_calls": spent.calls,
@@ -157,9 +157,9 @@ class LMIndex(Retriever):
         """Build the index from the extracted information."""
 
     def make_with(self, lm: IndexLM, progress: Progress | None = None) -> None:
-        """Make the index by the replies of `lm`; its calls and counts are those of this making."""
+        """Build the index with the replies of `lm`, and record the calls and counts."""
         self.calls = []
-        # First, so that an embedder that cannot be asked is known before the LM is paid.
+        # Embed first, so that a failing embedder stops the build before any LM cost.
         self.passages = self._embedded(list(map(passage_text, self.corpus)), progress)
         read = self._read(lm, progress)
         self._join(read, lm, progress)

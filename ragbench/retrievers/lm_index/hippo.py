@@ -1,9 +1,9 @@
 """The index of HippoRAG 2: facts read off each passage, and a graph of their phrases.
 
 Gutiérrez et al. 2025 (arXiv:2502.14802). Two calls per passage: its named entities, then triples
-about them. The subjects and objects of the triples are the phrases; two phrases of a fact are
-joined, once each way and once per passage that states it; a passage is joined to the phrases of its
-facts; and phrases whose vectors are alike are joined as synonyms, which replaces the weight of a
+about them. The subjects and objects of the triples are the phrases. Two phrases of a fact are
+joined, once each way and once per passage that states it. A passage is joined to the phrases of its
+facts. Phrases whose vectors are alike are joined as synonyms, which replaces the weight of a
 fact that joins them, as in the published code.
 """
 
@@ -28,7 +28,7 @@ from ragbench.words import fold
 #: Subject, relation and object, cleaned.
 FactText = tuple[str, str, str]
 
-#: Maximum number of synonyms of a phrase; a phrase needs more letters or digits than `_SHORT`.
+#: Maximum number of synonyms of a phrase. A phrase needs more letters or digits than `_SHORT`.
 _SYNONYMS, _SHORT = 101, 2
 #: The cosine from which on phrases are synonyms.
 _SYNONYM_COSINE = 0.8
@@ -69,7 +69,7 @@ class HippoIndex(WalkIndex):
         Args:
             facts: Positions of the facts.
             scores: Score of each fact.
-            keep: Number of phrases to return; ties in order of appearance.
+            keep: Number of phrases to return. Ties in order of appearance.
         """
         shares: dict[int, list[float]] = {}
         for fact in facts:
@@ -92,7 +92,7 @@ class HippoIndex(WalkIndex):
 
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[list[FactText]]:
         def read(text: str) -> list[FactText]:
-            # Both calls of a passage in one piece of work: no passage waits for all entities.
+            # Both calls of a passage are one task, so no passage waits for all entities.
             if entities := by_lm(lm, text):
                 reply = lm.ask(ExtractTriples, text=text, entities=entities)
             else:
@@ -142,7 +142,7 @@ def synonyms(
     if not asking or threshold > 1:
         return {}
     index = make_index(np.ascontiguousarray(rows), "auto")
-    depth = min(len(phrases), _SYNONYMS + 1)  # the phrase itself is among them
+    depth = min(len(phrases), _SYNONYMS + 1)  # includes the phrase itself
     pairs: dict[tuple[int, int], float] = {}
     for phrase, hits in zip(asking, nearest(index, rows[asking], depth), strict=True):
         alike = []

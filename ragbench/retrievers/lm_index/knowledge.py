@@ -1,9 +1,9 @@
 """Build the index of GraphRAG: a knowledge graph, its communities, and a report on each.
 
 Edge et al. 2024 (arXiv:2404.16130). One call per passage extracts entities and relations.
-`gleanings` more calls ask for missed ones; the published code makes one. Entities of one name are
+`gleanings` more calls ask for missed ones. The published code makes one. Entities of one name are
 merged. Weights of relations are added. A relation of an entity without a description is dropped.
-Descriptions that fit in `description_words` are joined. The LM summarizes only longer ones; the
+Descriptions that fit in `description_words` are joined. The LM summarizes only longer ones. The
 published code summarizes any two. One call per community writes its report.
 """
 
@@ -28,7 +28,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Report:
-    """Report on a community by the LM; `rating` is its importance, 0 to 10."""
+    """Report on a community by the LM. `rating` is its importance, 0 to 10."""
 
     level: int
     members: tuple[int, ...]
@@ -161,7 +161,7 @@ _MAX_COMMUNITY = 10
 
 
 class Community(NamedTuple):
-    """Nodes that belong together; `parent` is the position of the community divided, or -1."""
+    """Nodes that belong together. `parent` is the position of the community divided, or -1."""
 
     level: int
     parent: int

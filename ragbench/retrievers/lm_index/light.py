@@ -1,7 +1,7 @@
 """Build the index of LightRAG: entities and relations with keywords, each with its own vectors.
 
 Guo et al. 2024 (arXiv:2410.05779). One call per passage extracts entities and relations.
-`gleanings` more calls ask for missed ones; the published code makes one. Entities of one name are
+`gleanings` more calls ask for missed ones. The published code makes one. Entities of one name are
 merged, and so are relations of one pair of names in either direction. Descriptions are joined up to
 `description_words`, without an LM. An end of a relation that is not listed becomes an entity.
 """
@@ -108,7 +108,7 @@ class Extraction:
 
 
 def strength(rating: Any) -> float:
-    """Return the strength of a relation, >= 0; 1 if `rating` is not a number."""
+    """Return the strength of a relation, >= 0. 1 if `rating` is not a number."""
     if isinstance(rating, int | float) and math.isfinite(rating):
         return float(min(max(rating, 0.0), _STRONGEST))
     return 1.0
@@ -211,7 +211,7 @@ def _same(name: str) -> str:
 
 
 def one_line(value: Any) -> str:
-    """Return a value as text with single spaces; blank if there is none."""
+    """Return a value as text with single spaces. Blank if there is none."""
     return " ".join(str(value or "").split())
 
 
@@ -221,7 +221,7 @@ class GraphSettings(LMIndexSettings):
     entity_types: str = Field(
         "organization, person, place, event", min_length=1, description="index: kinds of entities"
     )
-    gleanings: int = Field(0, ge=0, le=5, description="index: calls for what was overlooked")
+    gleanings: int = Field(0, ge=0, le=5, description="index: additional calls for missed entities")
     description_words: int = Field(500, ge=5, le=5000, description="index: words of a description")
 
 
@@ -240,7 +240,7 @@ class GraphIndex(LMIndex):
     def _read(self, lm: IndexLM, progress: Progress | None) -> list[Extraction]:
         """Extract a graph from each passage.
 
-        `gleanings` more calls ask for missed entities; a truncated reply causes at least one.
+        `gleanings` more calls ask for missed entities. A truncated reply causes at least one.
         """
         types = []
         for word in self.settings.entity_types.split(","):

@@ -1,7 +1,7 @@
 """Build the index of LinearRAG: entities, the sentences and passages that name them, and vectors.
 
 Zhuang et al. 2025 (arXiv:2510.10114). No relation is extracted. An edge joins an entity and a
-passage; its weight is the entity's share of all mentions in the passage. As published, consecutive
+passage. Its weight is the entity's share of all mentions in the passage. As published, consecutive
 chunks are joined too (`adjacent=auto`). Paragraphs are not: in a pooled corpus their order is that
 of the questions, so the passages of one question would be joined.
 """
@@ -97,7 +97,7 @@ def _load_pipeline(name: str) -> Any:
 class Activated:
     """Entities that were reached.
 
-    `weights` are the scores of every time an entity was reached, added up; `last` holds the score
+    `weights` are the scores of every time an entity was reached, added up. `last` holds the score
     and the tier of the last time, tier 1 for the question's own.
     """
 
@@ -138,7 +138,7 @@ class LinearIndex(WalkIndex):
     }
 
     names: Sequence[str] = ()
-    #: The sentences that each entity stands in, and the entities of each sentence.
+    #: Sentence numbers of each entity, and entity numbers of each sentence.
     sentences: Sequence[Sequence[int]] = ()
     entities: Sequence[Sequence[int]] = ()
     entity_vectors = sentence_vectors = NONE
@@ -280,7 +280,7 @@ class LinearIndex(WalkIndex):
 
 
 def sentences_of(passage: Passage) -> list[str]:
-    """Return the sentences of `passage`; the title precedes the first one."""
+    """Return the sentences of `passage`. The title precedes the first one."""
     sentences = list(map(clean, passage.sentences or split_sentences(passage.text)))
     if passage.title:
         sentences[:1] = [f"{clean(passage.title)} {' '.join(sentences[:1])}".strip()]
@@ -288,7 +288,7 @@ def sentences_of(passage: Passage) -> list[str]:
 
 
 def in_text(name: str, text: str) -> str:
-    """Return `name` as spelled in `text`, ignoring case; empty if it does not occur."""
+    """Return `name` as spelled in `text`, ignoring case. Empty if it does not occur."""
     if name in text:
         return name
     match = re.search(re.escape(name), text, re.IGNORECASE)

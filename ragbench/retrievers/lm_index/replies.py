@@ -1,4 +1,4 @@
-"""Call the LM that builds an index, cache its replies and count the lost ones.
+"""Calls of the LM that builds an index, with a cache of replies and a count of lost ones.
 
 A complete, readable reply is cached in one SQLite file next to the indexes, by LM, signature and
 inputs, before the next call. So an interrupted build resumes, and a build with other settings pays
@@ -56,7 +56,7 @@ class IndexReply:
 
 
 class IndexLM:
-    """The current LM as the builder of an index; cached replies are not requested again.
+    """The current LM as the builder of an index. Cached replies are not requested again.
 
     `joining` is True once prompts depend on information extracted from the passages.
     """
@@ -79,11 +79,11 @@ class IndexLM:
         counted = Counter(reply.loss for reply in replies)
         losses = {loss: counted[loss] for loss in LOSSES}
         if 2 * sum(losses.values()) > len(replies):
-            _log.warning("most of what the LM replied for the index could not be read: %s", losses)
+            _log.warning("Most LM replies for the index could not be read: %s", losses)
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
-        """Return the cached reply to `inputs`, or a new one; file its calls as they end."""
+        """Return the cached reply to `inputs`, or a new one. File its calls as they end."""
         key = reply_key(signature, inputs)
         reply = self.kept(key)
         if reply is None:
@@ -154,7 +154,7 @@ def reply_tokens(inputs: Mapping[str, Any]) -> int:
 
 
 def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexReply:
-    """Request a reply; if it is truncated, request it again with twice the limit."""
+    """Request a reply. If it is truncated, request it again with twice the limit."""
     outer = current()
 
     def book(call: Call) -> None:
@@ -179,14 +179,14 @@ def _new(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> IndexRep
 def _attempt(
     signature: type[dspy.Signature], inputs: Mapping[str, Any], *, times: int = 1
 ) -> IndexReply:
-    """Request one reply with `times` the usual token limit; its calls are added later."""
+    """Request one reply with `times` the usual token limit. Its calls are added later."""
     kwargs = dspy.settings.lm.kwargs
     if kwargs.get("max_completion_tokens"):
         limit = "max_completion_tokens"
     else:
         limit = "max_tokens"
     own = kwargs.get(limit)
-    # What is kept is kept by the index: DSPy's cache would repeat a reply that could not be read.
+    # The index caches replies itself. DSPy's cache would repeat an unreadable reply.
     config: dict[str, Any] = {"cache": False}
     if own:  # else the LM's replies have no limit
         config[limit] = times * max(own, reply_tokens(inputs))

@@ -85,7 +85,7 @@ class SummaryTree(LMIndex):
         return self.summaries[node - len(self.corpus)].layer
 
     def passage(self, node: int, score: float = 0.0) -> Passage:
-        """Return a node as a passage; a summary has its own pid and no title."""
+        """Return a node as a passage. A summary has its own pid and no title."""
         if node < len(self.corpus):
             return Passage.scored(self.corpus[node], score)
         text = self.summaries[node - len(self.corpus)].text
@@ -158,7 +158,7 @@ class GistIndex(LMIndex):
     gist_vectors = NONE
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
-        """Return the gists in order; if they do not fit, those nearest to `question`."""
+        """Return the gists in order. If they do not fit, those nearest to `question`."""
         sizes = list(map(estimate_tokens, self.gists))
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
@@ -189,13 +189,13 @@ class GistIndex(LMIndex):
         self.gist_vectors = self._embedded(read)
 
 
-#: Dimensions clustered in, components tried at the most, and the chance that puts a row in a
-#: cluster, as in RAPTOR's code; its random numbers are another library's.
+#: Dimensions, maximum number of components, and membership threshold of the clustering, as in
+#: RAPTOR's code. That code draws its random numbers from another library.
 _DIMENSIONS, _COMPONENTS, _MEMBERSHIP, _SEED = 10, 50, 0.1, 224
 
 
 def group(vectors: Vectors, tokens: Sequence[int], *, max_tokens: int) -> list[list[int]]:
-    """Cluster the rows of `vectors`; a row may be in several clusters.
+    """Cluster the rows of `vectors`. A row may be in several clusters.
 
     Args:
         vectors: Rows, shape `(n, d)`.
@@ -248,7 +248,7 @@ def _soft(vectors: Vectors) -> list[list[int]]:
     # Threads gain nothing on matrices this small, and where other work has the cores each waits
     # for the others: 30 ms for a step of some microseconds.
     with threadpool_limits(1), warnings.catch_warnings():
-        # Fewer distinct vectors than components, or no variance: the fit is valid all the same.
+        # With few distinct vectors or no variance, the fit warns but is valid.
         warnings.simplefilter("ignore")
         reduced = PCA(size, random_state=_SEED).fit_transform(vectors.astype(np.float64))
         most = min(_COMPONENTS, len(np.unique(reduced, axis=0)), n - 1)
