@@ -50,7 +50,7 @@ def test_an_lm_of_ones_own_is_called_with_its_key_address_and_sampling(server: F
     assert run.records[0].ledger.as_if.tokens > 0
     written = b"".join(path.read_bytes() for path in run.folder.iterdir() if path.is_file())
     assert b"sk-of-mine" not in written
-    with pytest.raises(LMSetupError, match="cannot be carried to another process"):
+    with pytest.raises(LMSetupError, match="in-memory object of another Python process"):
         make_lm("object:openai/m#00000000")
 
 
@@ -156,7 +156,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": [GOOD], "corpus": "one text"}, "corpus is one str; give a list"),
     ({"data": [GOOD], "corpus": ["text", None]}, "corpus has None; give each"),
     ({"data": [GOOD], "lm": 5}, "lm=5 is neither a spec such as"),
-    ({"data": [GOOD], "retriever": 5}, "retriever=5 is no retriever"),
+    ({"data": [GOOD], "retriever": 5}, "retriever=5 is not a retriever"),
 ]
 
 
@@ -414,7 +414,7 @@ def test_a_retriever_is_made_over_passages_a_folder_or_a_data_set(tmp_path: Path
     ):
         [hit] = rb.make_retriever("bm25", **options).search("Turin?", k=1)
         assert hit.text == "Turin lies on the Po."
-    with pytest.raises(ConfigError, match="give one"):
+    with pytest.raises(ConfigError, match="needs one of passages"):
         rb.make_retriever("bm25")
     with pytest.raises(ConfigError, match="no folder of documents"):
         rb.make_retriever("bm25", "absent")

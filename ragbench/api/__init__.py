@@ -1,7 +1,7 @@
-"""What `import ragbench` gives: parts by name, the commands, and runs. See docs/api.md.
+"""The Python API: parts by name, the commands, and runs. See docs/api.md.
 
-Runs made here are those of the command line: the same folders, records and limits, found again when
-the same thing is asked again.
+Runs of the API and of the command line are the same: same folders, records and limits. The same
+call finds its earlier run again.
 """
 
 from __future__ import annotations
@@ -65,13 +65,16 @@ from ragbench.user_code import allow
 if TYPE_CHECKING:
     from ragbench.experiments.compare.verdicts import Verdict
 
-# Each function below raises a RagbenchError with one line for what its caller can mend.
+# Each function below raises a RagbenchError with one line for an error that the caller can fix.
 
 
 def load_dataset(name: str | None = None, **options: Any) -> Dataset:
-    """The data set called `name`; `options` are the fields of `DataSettings`, such as `data_file`.
+    """Load the data set called `name`.
 
-    Without a name it is that of the layout of the file, or the embedded synthetic one.
+    Args:
+        name: Name of a data set. None: recognize the layout of `data_file`, or use the embedded
+            synthetic data set.
+        options: Fields of `DataSettings`, such as `data_file`.
     """
     named = {} if name is None else {"dataset": name}
     return _load(make_config({**named, **options}).data_settings())
@@ -84,17 +87,24 @@ def make_retriever(
     passages: Searched | None = None,
     **settings: Any,
 ) -> Retriever:
-    """The retriever called `name` over `passages`, or over the corpus of `data`, in its setting.
+    """Make the retriever called `name`.
 
-    `data` is a data set, a corpus, or the folder of documents.
+    Args:
+        name: Name or spec of the retriever.
+        data: A data set, a corpus, or a folder of documents to search.
+        passages: Passages to search, instead of `data`.
+        settings: Settings of the retriever.
+
+    Raises:
+        ConfigError: Both or neither of `data` and `passages` are given, or the folder is missing.
     """
     if (data is None) == (passages is None):
         raise ConfigError(
-            "a retriever searches passages=[...], the folder of documents, or a data set; give one"
+            "make_retriever needs one of passages=[...], a folder of documents, or a data set"
         )
     if isinstance(data, str | Path):
         if not Path(data).exists():
-            raise ConfigError(f"{data} is no folder of documents; a data set is rb.load_dataset()")
+            raise ConfigError(f"no folder {data}; to search a data set, pass rb.load_dataset(...)")
         data = load_dataset("documents", corpus_file=Path(data))
     if data is None:
         data = Corpus(passages_of(passages))
@@ -104,22 +114,39 @@ def make_retriever(
 
 
 def make_program(name: str, retriever: Retriever, **knobs: Any) -> RAGProgram:
-    """The program called `name`, or a DSPy module as `package.module:Class`, over `retriever`."""
+    """Make a program.
+
+    Args:
+        name: Name of a program, or a DSPy module as `package.module:Class`.
+        retriever: The retriever that it searches.
+        knobs: Parameters of the program.
+    """
     allow(name)
     return PROGRAMS.get(name)(retriever, **knobs)
 
 
 def make_lm(spec: str = "local", **settings: Any) -> RagbenchLM:
-    """A `dspy.LM` whose every call is metered, from a spec such as `openai/gpt-4o-mini`."""
+    """Make a `dspy.LM` that meters every call.
+
+    Args:
+        spec: LM spec, such as `openai/gpt-4o-mini`.
+        settings: Fields of `LMSettings`.
+    """
     return _make_lm(spec, **settings)
 
 
 def metric(name: AnyMetric = "f1") -> Metric:
-    """The metric `name`, or a function of one's own, for `dspy.Evaluate` and every optimizer.
+    """Return a metric function for `dspy.Evaluate` and every optimizer.
 
-    Called as `metric(example, prediction, trace=None)` it gives the score; with a trace, as
-    optimizers call it to choose demonstrations, whether the score is the best there is. ConfigError
-    where the example or the prediction has not what the metric needs, such as gold passages.
+    The function takes `(example, prediction, trace=None)` and returns the score. With a trace, as
+    when
+    optimizers select demonstrations, it returns True if the score is the best possible.
+
+    Args:
+        name: Name of a metric, FILE.py:function, or a function.
+
+    Raises:
+        ConfigError: The example or prediction lacks data of the metric, such as gold passages.
     """
     measure = get_metric(metric_names([name])[0])
 
@@ -133,8 +160,8 @@ def metric(name: AnyMetric = "f1") -> Metric:
             value = measure.score(record_of(example, prediction))
         if value is None:
             raise ConfigError(
-                f"the metric {name} needs what this example or prediction has not, such as gold "
-                "passages or the reply of a judge; its score is not known"
+                f"metric {name}: this example or prediction lacks required data, such as gold "
+                "passages or a judge's reply"
             )
         if trace is None:
             return float(value)
@@ -145,7 +172,12 @@ def metric(name: AnyMetric = "f1") -> Metric:
 
 
 def record_of(example: dspy.Example, prediction: Any) -> Record:
-    """What metrics see of a prediction that no run recorded: its answer and its passages."""
+    """Make a record of a prediction without a run, for metrics.
+
+    Args:
+        example: The question and its gold answers and passages.
+        prediction: Provides `answer` and `passages`.
+    """
     answer = getattr(prediction, "answer", None)
     passages = getattr(prediction, "passages", None) or ()
     return Record(
@@ -186,18 +218,20 @@ def evaluate(
         program: A name, `package.module:Class`, or a DSPy module that takes `question` and returns
             `answer`.
         data: A data set, its name, or examples.
-        lm: A spec or a `dspy.BaseLM`. None takes that of DSPy's settings, else the local model.
+        lm: A spec or a `dspy.BaseLM`. None: the LM of DSPy's settings, otherwise the local model.
         retriever: A name, FILE.py:Class, or an object with `search(query, k)`.
         corpus: The passages to search if `data` are examples.
-        devset: Another name of `data`.
-        metric: Further metrics of the scores: names, FILE.py:function or functions.
-        fresh: Set an earlier run of the same identity aside and ask again.
-        name: Says that the objects in memory are those of the earlier run of this name. Without it
+        devset: Alias of `data`.
+        metric: Additional metrics: names, FILE.py:function or functions.
+        fresh: Rename an earlier run of the same identity and start again.
+        name: Identifies the in-memory objects with those of the earlier run of this name. Without
+        it,
             every call with such an object is a new run.
         options: Fields of a config, such as `limit`, `k`, `workers`, `out`, `compiled`, and limits.
 
     Raises:
-        LMUnavailableError: the LM went away. Finished answers are kept, and asking again continues.
+        LMUnavailableError: The LM became unavailable. Finished answers are saved, and the same call
+            continues.
     """
     options |= {"name": name}
     check_options("evaluate", evaluate, options)
@@ -206,7 +240,7 @@ def evaluate(
         metric = [metric]
     metrics = metric_names(metric)
     if data is not None and devset is not None:
-        raise ConfigError("data and devset both say what is asked; leave one out")
+        raise ConfigError("data and devset are aliases; give one of them")
     if data is None:
         data = devset
     is_own = isinstance(data, Dataset) and data.is_own
@@ -229,7 +263,7 @@ def evaluate(
 
 
 class _Lines(Watch):
-    """Shows what a person should know of a run, a line each, on standard error."""
+    """A watch that prints each message of a run to standard error."""
 
     def say(self, line: str) -> None:
         sys.stderr.write(f"{line}\n")
@@ -256,21 +290,20 @@ def compile(
     Args:
         program: As for `evaluate`.
         data: As for `evaluate`.
-        optimizer: A name, or any optimizer of DSPy's kind: a `dspy.teleprompt.Teleprompter`, or its
-            class.
+        optimizer: A name, a `dspy.teleprompt.Teleprompter` or similar object, or its class.
         lm: As for `evaluate`.
         retriever: As for `evaluate`.
         corpus: As for `evaluate`.
-        trainset: Training examples, with `valset`, in the place of `data`.
+        trainset: Training examples, with `valset`, instead of `data`.
         valset: Validation examples.
         metric: The metric to compile for: a name, FILE.py:function or a function.
         settings: Settings of the compile, such as `train_limit` or `optimizer_seed`.
-        fresh: Set an earlier compile of the same identity aside and compile again.
-        name: As for `evaluate`, also for an optimizer and a metric in memory.
+        fresh: Rename an earlier compile of the same identity and start again.
+        name: As for `evaluate`, also for an in-memory optimizer or metric.
         options: As for `evaluate`.
 
     Returns:
-        The folder of the compiled program. Give it to `evaluate(..., compiled=folder)`.
+        The folder of the compiled program, for `evaluate(..., compiled=folder)`.
     """
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.plans import compile_folder
@@ -314,13 +347,29 @@ def verdict(
     on_message: Callable[[str], None] = print,
     **options: Any,
 ) -> Verdict:
-    """Whether compiling helps: zero-shot, its form repaired, compiled with `seeds` seeds, votes.
+    """Test whether compiling `program` helps.
 
-    `equal_cost` adds the arms of votes for what compiled costs. `margin` is the difference that
-    does not matter. Each arm asks its questions `repeats` times.
-    `limits` are of the whole verdict, what earlier attempts spent included; `on_message` gets a
-    line for each thing that is done. StoppedError
-    where a limit was reached before there was a verdict: ask again to continue.
+    The arms are uncompiled, uncompiled with repaired form, compiled with `seeds` seeds, and votes.
+
+    Args:
+        program: As for `evaluate`.
+        data: As for `evaluate`.
+        optimizer: Name of an optimizer.
+        seeds: Number of compiles.
+        lm: As for `evaluate`.
+        retriever: As for `evaluate`.
+        corpus: As for `evaluate`.
+        settings: As for `compile`.
+        equal_cost: Add arms of votes at the cost of the compiled program.
+        metrics: Metrics to compare: names, FILE.py:function or functions.
+        margin: Difference too small to matter, in the metric's unit.
+        repeats: Number of times that each arm asks its questions.
+        limits: Limits of the whole verdict, earlier attempts included.
+        on_message: Called with each line of progress.
+        options: As for `evaluate`.
+
+    Raises:
+        StoppedError: A limit was reached before the verdict. The same call continues.
     """
     from ragbench.experiments.cells.verdict import run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
@@ -345,12 +394,20 @@ def load_program(
     form: bool | None = None,
     votes: int | None = None,
 ) -> RAGProgram:
-    """The program that was compiled or run in `folder`, as a DSPy module that answers as there.
+    """Load the program of a compile or run folder as a DSPy module.
 
-    Knobs, state, form and votes are those of the folder, over which `set` has knobs; LM and
-    adapter are those of DSPy's settings, or the adapter of a run by default. `retriever` is an
-    object that searches. A run of a compiled program needs `compiled=FOLDER` as well, a
-    state that plain DSPy saved `program=`.
+    Parameters, state, form and votes come from the folder. The LM comes from DSPy's settings, and
+    the
+    adapter too, or by default from the run.
+
+    Args:
+        folder: A run, or the folder of a run or a compiled program.
+        retriever: An object that searches. None: BM25 over an empty corpus.
+        program: Class of a state that plain DSPy saved.
+        set: Parameters that replace those of the folder.
+        compiled: Folder of the compiled program, for a run of one.
+        form: Replaces the form setting of the folder.
+        votes: Replaces the number of votes of the folder.
     """
     from ragbench.experiments.runs.loading import load_program as load
 

@@ -1,4 +1,4 @@
-"""Finished runs in Python: opened, compared, shown as a table, and advice from them."""
+"""Finished runs in Python: open, compare, tabulate, and recommend."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 class Run:
     """A finished or interrupted run: its folder, its records and their means.
 
-    A run that was asked several times (`--repeats`) is one, of all of its `repeats`; `evaluation`
-    is then the first of them.
+    A run with repeats (`--repeats`) combines all of its `repeats`, and `evaluation` is the first
+    one.
     """
 
     evaluation: Evaluation
     repeats: Sequence[Evaluation] = ()
-    #: Names of metrics that `scores` has beside the headline ones.
+    #: Names of additional metrics in `scores`.
     metrics: Sequence[str] = ()
 
     @property
     def arm(self) -> Sequence[Evaluation]:
-        """All its repeats, or the one that it is."""
+        """Sequence of the repeats, or of the single run."""
         return self.repeats or [self.evaluation]
 
     @property
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def records(self) -> list[Record]:
-        """One record per question and repeat: after `evaluate` in the order of its questions."""
+        """Records, one per question and repeat. After `evaluate`, in the order of its questions."""
         records: list[Record] = []
         for run in self.arm:
             records.extend(run.records.values())
@@ -57,24 +57,24 @@ class Run:
 
     @property
     def summary(self) -> Mapping[str, Any]:
-        """What the table shows of the run."""
+        """The values of the run's row in the table."""
         if self.repeats:
             return table(self).rows[0]
         return self.evaluation.summary.to_dict()
 
     @property
     def complete(self) -> bool:
-        """Whether every question came to its end; not so where a limit stopped the run."""
+        """True if every question has finished, False if a limit stopped the run."""
         return all(run.progress.complete for run in self.arm)
 
     @property
     def failed(self) -> int:
-        """How many of its questions failed."""
+        """Number of failed questions."""
         return sum(record.failed for record in self.records)
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """Mean of each headline metric, and of `metrics`; a failed question counts as the worst."""
+        """Mean of each headline metric and of `metrics`. A failed question scores the worst."""
         if self.repeats:
             scores = {name: self.mean(name) or 0.0 for name in HEADLINE}
         else:
@@ -85,10 +85,12 @@ class Run:
         return scores
 
     def mean(self, name: AnyMetric) -> float | None:
-        """The mean of a metric over the questions that have it; None if none has.
+        """Return the mean of a metric over the questions that have it, or None if none has.
 
-        `name` is a metric's name, FILE.py:function, or a function of one's own.
-        UnknownNameError where there is no such metric.
+        `name` is a metric's name, FILE.py:function, or a function.
+
+        Raises:
+            UnknownNameError: There is no such metric.
         """
         [name] = metric_names([name])
         values = []
@@ -101,9 +103,10 @@ class Run:
         return None
 
     def interval(self, name: AnyMetric) -> Interval | None:
-        """The 95 % interval of `mean`, over questions by their clusters; None if none can be given.
+        """Return the 95 % interval of `mean`, by clusters, or None if it cannot be computed.
 
-        UnknownNameError where there is no such metric.
+        Raises:
+            UnknownNameError: There is no such metric.
         """
         from ragbench.experiments.compare.paired import Shared
 
@@ -111,11 +114,11 @@ class Run:
         return Shared.within(self.arm).mean(self.arm, name)[1]
 
     def compare(self, other: AnyRun, **options: Any) -> RunComparison:
-        """This run and `other`, as `ragbench.compare` compares two."""
+        """Compare this run with `other`. See `ragbench.compare`."""
         return compare(self, other, **options)
 
     def toDict(self) -> dict[str, Any]:  # noqa: N802  # as DSPy's own results call it
-        """Folder, scores, summary and answers, as JSON has them."""
+        """Return folder, scores, summary and answers as JSON values."""
         columns = ("qid", "question", "answers", "answer", "failed", "scores")
         records = []
         for record in self.records:
@@ -126,7 +129,7 @@ class Run:
         return document
 
     def to_pandas(self) -> pd.DataFrame:
-        """One row per question, with the columns of `ragbench export` (docs/comparing.md)."""
+        """Return one row per question, with the columns of `ragbench export` (docs/export.md)."""
         from ragbench.experiments.export import open_runs, rows_of
 
         with needs_extra("to_pandas"):
@@ -155,10 +158,14 @@ def compare(
     margin: float | None = None,
     common: bool = False,
 ) -> RunComparison:
-    """Two runs over the same questions: differences, intervals and tests, question by question.
+    """Compare two runs over the same questions: differences, intervals and tests.
 
-    `metrics` are names, FILE.py:function or functions. `margin` is the difference too small to
-    matter. `common` leaves out questions that only one of the runs has.
+    Args:
+        a: A run, or its folder.
+        b: The other run.
+        metrics: Names, FILE.py:function or functions.
+        margin: Difference too small to matter, in the metric's unit.
+        common: Ignore questions that only one of the runs has.
     """
     from ragbench.experiments.compare.against import compare_all
 
@@ -170,9 +177,13 @@ def compare(
 def recommend(
     *runs: AnyRun, metric: AnyMetric = "f1", common: bool = False, worth: float = 0.05
 ) -> Advice:
-    """Which of the programs of `runs` to use: the cheapest that is shown as good as the best mean.
+    """Recommend the cheapest program of `runs` that is about as good as the best.
 
-    As good is less than `worth` below it, the least gain that pays for a dearer program.
+    Args:
+        runs: Runs, or their folders.
+        metric: Accuracy metric.
+        common: Use only the questions that all runs have.
+        worth: Smallest gain in the metric that justifies a more expensive program, in (0, 1).
     """
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.repeats import label_arms
@@ -183,9 +194,9 @@ def recommend(
 
 
 def table(*runs: AnyRun) -> Table:
-    """The table of `runs` that `ragbench show` prints; `.to_pandas()` gives its numbers.
+    """Return the table that `ragbench show` prints for `runs`. `.to_pandas()` returns its numbers.
 
-    Where one was asked several times, it has a row for each with its repeats pooled.
+    If a run has repeats, the table has one row per run, with its repeats pooled.
     """
     from ragbench.experiments.report.repeats import label_arms, pooled_table
     from ragbench.experiments.report.tables import run_table
@@ -198,9 +209,10 @@ def table(*runs: AnyRun) -> Table:
 
 
 def open_run(folder: AnyRun) -> Run:
-    """The run in `folder`, or that of all repeats in it; reading writes nothing.
+    """Open the run in `folder`, or all repeats in it, without writing.
 
-    RunError where it is no run folder.
+    Raises:
+        RunError: The folder is not a run folder.
     """
     if isinstance(folder, Run):
         return folder

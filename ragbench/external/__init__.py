@@ -1,8 +1,8 @@
-"""Objects and code that a user provides: how they are named in a config, found and identified.
+"""User-provided objects and code: how configs name, find and identify them.
 
-An object in memory has no identity unless the caller names it: without `name=` every call starts a
-new run. Lists of examples, `dspy.LM` with JSON settings, and retrievers of the registry are
-identified by content. Code that is given as `FILE.py:NAME` is identified by its files (`code`).
+An object in memory has no identity unless the caller names it. Without `name=`, every call starts
+a new run. Lists of examples, `dspy.LM` with JSON settings, and registered retrievers are
+identified by content. Code given as `FILE.py:NAME` is identified by its files (`code`).
 """
 
 import re
@@ -20,31 +20,32 @@ from ragbench.external.code import (
 PREFIX = "object:"
 _NAME = re.compile(r"[\w][\w .+-]{0,79}")
 _TAG = re.compile(r"#[^#:]*$")
-#: Objects of this process, by the name that configs have for each.
+#: Objects of this process, by their name in configs.
 _objects: dict[str, Any] = {}
-#: Those of them that the caller named, and those that nothing identifies.
+#: Names of objects that the caller named, and of those that nothing identifies.
 _named: set[str] = set()
 _unnamed: set[str] = set()
 
 
 def keep(value: Any, label: str, *, name: str = "", content: str = "") -> str:
-    """Keep `value` for this process.
+    """Register `value` for this process.
 
     Args:
         value: The object.
-        label: Its class, or the model that it asks.
-        name: The caller's word for the object. The same word continues the same runs.
-        content: Hash of all that the object is, if that can be known.
+        label: Class of the object, or the model that it calls.
+        name: The caller's name of the object. The same name continues the same runs.
+        content: Hash of the whole object. Empty if unknown.
 
     Returns:
-        The name of the object in configs, `LABEL#TAG`: by its content, by the caller's word, or new
-        at every call.
+        The name of the object in configs, `LABEL#TAG`. The tag comes from the content or from
+        `name`.
+        Without both, it is new for every call.
 
     Raises:
-        ConfigError: `name` cannot be part of a folder's record.
+        ConfigError: `name` has characters that a record of a folder cannot have.
     """
     if name and not _NAME.fullmatch(name):
-        raise ConfigError(f"name={name!r} has other than letters, digits, blanks and . _ + -")
+        raise ConfigError(f"name={name!r} may only have letters, digits, blanks and . _ + -")
     key = f"{label}#{content[:12] or name or uuid.uuid4().hex[:12]}"
     if not content:
         (_named if name else _unnamed).add(key)
@@ -53,17 +54,17 @@ def keep(value: Any, label: str, *, name: str = "", content: str = "") -> str:
 
 
 def is_kept(name: str) -> bool:
-    """Return True if `name` is that of an object of this process."""
+    """Return True if `name` is the name of an object of this process."""
     return name in _objects
 
 
 def is_unnamed(name: str) -> bool:
-    """Return True if nothing says that the object `name` is the same as an earlier one."""
+    """Return True if nothing identifies the object `name` across calls."""
     return name in _unnamed
 
 
 def is_named(name: str) -> bool:
-    """Return True if the caller's word alone says that the object `name` is an earlier one."""
+    """Return True if only the caller's name identifies the object `name`."""
     return name in _named
 
 
@@ -71,21 +72,20 @@ def find(name: str) -> Any:
     """Return the object called `name`.
 
     Raises:
-        ConfigError: no object of this process has the name.
+        ConfigError: No object of this process has this name.
     """
     if name not in _objects:
         raise ConfigError(
-            f"{name} is an object of the Python process that made it, and cannot be carried to "
-            "another process or read from a file; give a name or FILE.py:NAME"
+            f"{name} is an in-memory object of another Python process; give a name or FILE.py:NAME"
         )
     return _objects[name]
 
 
 def label_of(name: str) -> str:
-    """Return the name of an object without its tag, and any other name unchanged."""
+    """Return an object's name without its tag, or any other name unchanged."""
     return _TAG.sub("", name)
 
 
 def tag_of(name: str) -> str:
-    """Return the tag of an object's name; "" for any other name."""
+    """Return the tag of an object's name, or an empty text for any other name."""
     return name.removeprefix(label_of(name)).removeprefix("#")

@@ -1,9 +1,9 @@
-"""The identity of code in files: the file and the local modules that it imports, transitively.
+"""Identity of code in files: the file and the local modules that it imports, transitively.
 
-Files are compared by their syntax trees, without comments, type hints and docstrings that no
-prompt can show: an edit that changes no code keeps the identity. Installed packages count by name
-and version. Whatever the code reads while it runs (files, variables of the environment) does not
-count: whoever reuses finished answers of such code says so.
+Files are compared by their syntax trees, without comments, type hints, and docstrings that no
+prompt can show. So an edit that changes no code keeps the identity. Installed packages are
+identified by name and version. Data that the code reads while it runs (files, environment
+variables) is ignored. Commands that reuse finished answers of such code print a note.
 """
 
 import ast
@@ -19,18 +19,20 @@ from typing import Any
 
 _RAGBENCH = Path(__file__).resolve().parents[1]
 _PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
-#: Modules that serve type hints. What is imported from them shows where it is used.
+#: Modules for type hints. Their imports are ignored, because uses show in the code.
 _OF_HINTS = frozenset({"typing", "typing_extensions", "collections.abc", "__future__"})
-#: Decorators that hand no docstring on.
+#: Decorators that do not pass the docstring on.
 _QUIET = frozenset({"staticmethod", "classmethod", "property", "cache", "lru_cache"})
 #: Names of code that reads docstrings or type hints, which then count.
 _READS_TEXTS = frozenset({"__doc__", "__annotations__", "get_type_hints", "inspect", "globals"})
 
 
 def code_digest(file: Path) -> str:
-    """The identity of the code in `file`: its distribution and version if installed, else a hash.
+    """Return the identity of the code in `file`.
 
-    Two files with the same hash run the same code.
+    It is the distribution and version if the file is installed, otherwise a hash. Two files with
+    the
+    same hash run the same code.
     """
     distribution = distribution_of(str(file))
     if distribution:
@@ -43,7 +45,7 @@ def code_digest(file: Path) -> str:
 
 
 def local_sources(file: Path) -> set[Path]:
-    """The path `file` and those of the local modules that it imports, directly or not."""
+    """Return the path `file` and the paths of all local modules that it imports."""
     root = file.parent
     while (root / "__init__.py").is_file():
         root = root.parent
@@ -61,9 +63,9 @@ def local_sources(file: Path) -> set[Path]:
 
 @cache
 def distribution_of(file: str) -> str | None:
-    """Name and version of the installed distribution that has `file`; None for local code.
+    """Return the name and version of the installed distribution of `file`, or None for local code.
 
-    An editable install is local code: its files may change under one version.
+    An editable install is local code, because its files can change without a new version.
     """
     path = Path(file).resolve()
     if path.is_relative_to(_RAGBENCH):
@@ -81,20 +83,20 @@ def distribution_of(file: str) -> str | None:
 
 @cache
 def _distribution(package: str) -> str:
-    """Name and version of the distribution that installed the top-level `package`."""
+    """Return the name and version of the distribution that installed `package`."""
     try:
         return f"{package} {metadata.version(package)}"
     except metadata.PackageNotFoundError:
-        # Looking through all distributions takes long, and few packages need it.
+        # Searching all distributions is slow, and few packages need it.
         distributions = metadata.packages_distributions().get(package)
     if not distributions:
         return package
     return f"{distributions[0]} {metadata.version(distributions[0])}"
 
 
-@lru_cache(maxsize=1024)  # by size and time: a file that was changed is read again
+@lru_cache(maxsize=1024)  # size and time are keys, so a changed file is read again
 def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
-    """Candidate paths of the modules that the file at `path` imports, and of its packages."""
+    """Return candidate paths of the imported modules of a file, and of its packages."""
     places = [folder / "__init__.py" for folder in path.parents if folder.is_relative_to(root)]
     try:
         tree = ast.parse(path.read_bytes())
@@ -121,9 +123,9 @@ def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
     return places
 
 
-@cache  # one answer in a process: code may change `sys.path` while it is imported
+@cache  # one answer per process: imported code may change `sys.path`
 def _place_of(top: str) -> list[Path]:
-    """The folder in which the top-level module `top` is found; none for Python's own."""
+    """Return the folder of the top-level module `top`, or nothing for the standard library."""
     if top in sys.stdlib_module_names:
         return []
     try:
@@ -163,7 +165,7 @@ def _name_of(node: ast.AST) -> str:
 
 
 def _values_in(tree: ast.AST) -> set[str]:
-    """Names that are used in another way than being called: a tool is handed on, for example."""
+    """Return the names that code uses other than by calling them, such as tools it passes on."""
     called = set[int]()
     identifiers = set[str]()
     for node in ast.walk(tree):
@@ -179,17 +181,17 @@ def _values_in(tree: ast.AST) -> set[str]:
 
 
 class _WithoutTexts(ast.NodeTransformer):
-    """Takes type hints and docstrings out of a tree, unless a prompt may show them.
+    """A transformer that removes type hints and docstrings that no prompt can show.
 
-    Prompts show those of classes with a base (signatures, models, programs) and those of functions
-    that are handed on (tools), whose names are `displayed`.
+    Prompts can show those of classes with a base (signatures, models, programs) and those of
+    functions that are passed on (tools), whose names are `displayed`.
     """
 
     def __init__(self, displayed: set[str]) -> None:
         self._displayed = displayed
         self._all = bool(displayed & _READS_TEXTS)
 
-    def visit_Module(self, node: ast.Module) -> ast.AST:  # as ast names it
+    def visit_Module(self, node: ast.Module) -> ast.AST:  # ast defines the name
         return self._plain(node)
 
     def visit_FunctionDef(self, node: Any) -> ast.AST:
@@ -236,7 +238,7 @@ class _WithoutTexts(ast.NodeTransformer):
 
 
 def digest_of_texts(texts: Iterable[str]) -> str:
-    """A short hash of `texts` and of where each ends."""
+    """Return a short hash of `texts`, which depends on their boundaries."""
     state = hashlib.sha256()
     for text in texts:
         state.update(f"{len(text)} {text}".encode("utf-8", "surrogatepass"))
