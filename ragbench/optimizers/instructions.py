@@ -97,7 +97,7 @@ class GEPA(Optimizer):
     changes = "instructions"
     formula = (
         "runs (by default DSPy's formula over P, V and candidates) program runs, which the last "
-        "step may pass by V + 2 minibatches; at most one prompt call per (minibatch) runs"
+        "step may pass by V + 2 minibatches, and at most one prompt call per (minibatch) runs"
     )
     needs = Needs(prompt_lm=True)
     Knobs = GEPAKnobs
