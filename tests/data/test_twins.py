@@ -124,8 +124,8 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
         assert code == 0, err
     code, out, err = command("compare", "plain", "renamed")
     assert code == 0, err
-    assert "memory was worth +1.000 f1" in out
-    assert "plain less renamed" in out
+    assert "gain from memory: +1.000 f1" in out
+    assert "plain minus renamed" in out
     code, out, err = command("show", "plain", "renamed", "--format", "json")
     assert code == 0, err
     rows = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
@@ -154,7 +154,7 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     qid = next(iter(RunFolder(Path("mute")).records))
     code, out, err = command("show", "run", "mute", qid)
     assert code == 0, err
-    assert "not in what could be searched" in out
+    assert "not in the searched passages" in out
     code, _, err = command("report", "mute", "-o", "page.html")
     assert code == 2
     assert "no question has an answer to score" in err

@@ -189,7 +189,7 @@ def test_the_sentence_says_how_much_more_votes_took(
     out = command("verdict", "--read", folder)[1]
     assert f"more than {said}" in next(x for x in out.splitlines() if x.startswith("em: "))
     assert re.search(rf"not only more tokens, .* against {said}\n", out)
-    assert ("more than 10 % off, since votes are whole" in out) == ("2.00" in said)
+    assert ("more than 10 % off, since votes are whole numbers" in out) == ("2.00" in said)
 
 
 Folder = Callable[..., Path]

@@ -142,9 +142,7 @@ def test_of_cheaper_programs_as_good_the_cheapest_is_advised(tmp_path: Path, com
     assert "cheaper, not shown worse" in table_row(out, "ircot")
     # Shown worse and yet by less than it is worth is as good; a clear loss is not.
     advised = advise(make_runs(tmp_path / "few", 60, fixed({"vanilla": 20, "ircot": 24})), "em")
-    needed = questions_to_tell(
-        advised.arms[1].to_best, 0.05, advised.family.tests, cheaper=True
-    )
+    needed = questions_to_tell(advised.arms[1].to_best, 0.05, advised.family.tests, cheaper=True)
     assert needed is not None
     assert needed > 60
     shown = advised.arms[1].to_best.planned(advised.family.tests)

@@ -210,7 +210,7 @@ def test_evidence_stands_beside_em(tmp_path: Path, printed: Any) -> None:
     blind = right(tmp_path / "c", [True] * 40, pids=lambda n: ("p1",) if n % 2 else ("p1", "p2"))
     out = printed(found, lost, "--metric", "em")
     assert row(out, "evidence")[3].startswith("0.750 [")
-    assert "right without its evidence: 10 of 40" in out
+    assert "right without evidence: 10 of 40" in out
     assert "--dataset synthetic" not in out
     assert "--dataset synthetic --setting pooled" in printed(found, blind)
 

@@ -146,7 +146,7 @@ def test_a_file_that_is_too_large_is_one_line(run: Path, tmp_path: Path) -> None
         file.truncate(20 * 2**30)
     with pytest.raises(RunError, match=r"it has 21,474,836,480 bytes, more than 268,435,456"):
         read_object(run / "card.json")
-    with pytest.raises(RunError, match="it is no card of a run"):
+    with pytest.raises(RunError, match="it is not a run card"):
         show(run_list_report(tmp_path))
 
 

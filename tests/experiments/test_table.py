@@ -70,7 +70,7 @@ def test_what_differs_is_the_last_to_go() -> None:
             for n, name in enumerate(("vanilla", "ircot"))]  # fmt: skip
     lines = on_terminal(Table("runs", columns, rows), 40).splitlines()
     assert "vanilla" in lines[1]
-    assert " ".join(lines[3:]).startswith("left out for the width: data (--wide")
+    assert " ".join(lines[3:]).startswith("omitted to fit the width: data (--wide")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -139,7 +139,7 @@ def test_on_a_narrow_terminal_intervals_are_short_and_n_failed_and_score_stay() 
     assert "0.716 [0.601, 0.800]" in wide
     assert "<0.001" in wide
     assert ".716 [.60,.80]  -.077 [-.17,+.02]" in narrow
-    assert "left out for the width: p, gain" in least
+    assert "omitted to fit the width: p, gain" in least
     assert "100  .716 [.60,.80]" in least
 
 
@@ -172,4 +172,4 @@ def test_a_papers_table_pools_seeds_and_is_latex_with_its_n(tmp_path: Path, comm
     assert "no table of this command named 'cost'; did you mean costs" in problem
     code, _, problem = command("show", tmp_path / "a", "--rows", "program")
     assert code == 2
-    assert "give --rows and --cols" in problem
+    assert "needs both --rows and --cols" in problem

@@ -64,8 +64,8 @@ def test_the_front_is_not_dominated_loads_and_is_held_out(
     assert best.corrected <= best.seen == max(f1 for f1, _ in points)
     show(tuned_report(tuned))
     out = capsys.readouterr().out
-    assert "flatters" in out
-    assert f"the best f1 of {best.candidates} looks like {best.seen:.4g}" in out
+    assert "optimistic" in out
+    assert f"the best f1 of {best.candidates} is {best.seen:.4g}" in out
     for point in tuned.front:
         ends = point.interval("f1")
         assert f"{point.values['f1']:.4g} [{ends.low:.4g}, {ends.high:.4g}]" in out

@@ -62,7 +62,7 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     for words in (
         "in tokens: ", "compiled - votes",
-        "em: this set of 2 compiled programs", "votes took",
+        "em: this set of 2 compiled programs", "votes used",
     ):  # fmt: skip
         assert words in shown, words
     path, again = made.folder / EXPERIMENT, world.use(cache=False)
@@ -189,7 +189,7 @@ def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -
     shutil.rmtree(one.folder)
     alike, lines = quick(3, optimizer="labeled", train_limit=1)
     assert alike.distinct_programs == 1
-    assert "3 seeds came to 1 different programs" in lines
+    assert "3 seeds gave only 1 different programs" in lines
 
 
 # -- as commands -----------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""What people read, computed from records: tables in every format, and the page."""
+"""Reports computed from records: tables in every format, and the page."""

@@ -24,13 +24,19 @@ NAMES = "full names and LMs: --names"
 _KEY = Column("key", " ")
 _PROGRAM = Column("program")
 _COSTS = (Column("cost_usd", "$/1k", "usd_1000"), Column("p95_s", "p95 s", "seconds"))
-#: Words of a verdict that a table shows.
+#: Outcomes that a table shows.
 _WORDS = ("better", "worse", "equivalent")
 _HEADS = {"em": "EM", "f1": "F1"}
 
 
 def short(kind: str, name: str, row: dict[str, float | None]) -> str:
-    """Return a score or gain with its interval in few characters: ".660 [.58,.73]"."""
+    """Format a score or gain with its interval in few characters, such as ".660 [.58,.73]".
+
+    Args:
+        kind: "gain" adds a sign. Any other kind is a score.
+        name: Name of the value.
+        row: The value, and the ends of its interval as NAME_low and NAME_high.
+    """
     interval = name + "_low" in row
     column = Column(name, kind="gain" if kind == "gain" else "score", interval=interval)
     return column.cell(row, narrow=True)
@@ -51,7 +57,13 @@ def word_of(c: Comparison | None) -> str:
 def names_section(
     letters: Sequence[str], labels: Sequence[str], runs: Sequence[Evaluation]
 ) -> Section:
-    """Return the table of full names, LMs and folders, which `--names` shows."""
+    """Return the table of full names, LMs and folders, which `--names` shows.
+
+    Args:
+        letters: Letter of each program.
+        labels: Full name of each program.
+        runs: A run of each program.
+    """
     rows = []
     for letter, label, run in zip(letters, labels, runs, strict=True):
         row = {"key": letter, "program": label, "lm": run.card.model, "folder": str(run.folder)}
@@ -61,7 +73,7 @@ def names_section(
 
 
 def advice_sections(advice: Advice) -> list[Section]:
-    """Return the advice with letters, a line for each program, and what qualifies it."""
+    """Return the advice with a letter and a line for each program, and its caveats."""
     letters = [letter_of(rank) for rank in range(len(advice.arms))]
     lettered = _with_letters(advice, letters)
     labels = [arm.label for arm in advice.arms]
@@ -143,7 +155,7 @@ def refusal_lines(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[str
 
 
 def failed_line(arms: Sequence[Sequence[Evaluation]]) -> str:
-    """Return how many questions of the programs failed: "0 failed" or "failed: B 3, C 1"."""
+    """Return the number of failed questions: "0 failed" or "failed: B 3, C 1"."""
     counts = []
     for rank, runs in enumerate(arms):
         n = sum(run.summary.failed for run in runs)
@@ -155,7 +167,12 @@ def failed_line(arms: Sequence[Sequence[Evaluation]]) -> str:
 
 
 def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Section]:
-    """Return a line for each run, the highest F1 first."""
+    """Return sections with a line for each run, the highest F1 first.
+
+    Args:
+        runs: The runs.
+        labels: Full name of each run.
+    """
     scored = []
     for label, run in zip(labels, runs, strict=True):
         row: dict[str, Any] = {"label": label, "run": run, "cost_usd": None}
@@ -196,7 +213,13 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
 
 
 def comparison_section(name: str, base: str, result: RunComparison) -> Section:
-    """Return one table of scores, evidence and costs of a run against the first."""
+    """Return one table of scores, evidence and costs of a run against the first.
+
+    Args:
+        name: Label of the run (B).
+        base: Label of the first run (A).
+        result: Comparison of both.
+    """
     rows = []
     scores = dict(result.scores)
     if result.evidence:
@@ -234,7 +257,7 @@ def comparison_section(name: str, base: str, result: RunComparison) -> Section:
     return Section([headline], table, notes, "brief")
 
 
-#: Cost -> its name and the kind of number.
+#: Maps each cost to its name and kind of number.
 _UNITS: dict[str, tuple[str, Any]] = {
     "calls": ("calls", "amount"),
     "tokens": ("tokens", "amount"),

@@ -1,6 +1,6 @@
-"""Which program to use, as people read it: an advice over finished runs, and a race.
+"""Reports on the choice of a program: advice over finished runs, and a race.
 
-Of a race: who was in to the end, and when and why the others left.
+The report on a race shows the programs that remained, and why and when the others were eliminated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ _COLUMNS = (
 
 
 def race_table(race: Mapping[str, Any]) -> Table:
-    """Returns a row for each program: those that are in first, then the last to leave.
+    """Return a row for each program: active ones first, then the others, last eliminated first.
 
-    `race` is what `choose.json` holds.
+    `race` is the content of `choose.json`.
     """
     outcomes = {}
     for exit in race["exits"]:
@@ -35,11 +35,11 @@ def race_table(race: Mapping[str, Any]) -> Table:
         if exit["reason"] == "beaten":
             against = f", {exit['winner']} is better"
         if exit["reason"] == "not worth it":
-            against = f" beside {exit['winner']}"
-        outcomes[exit["program"]] = f"out at {exit['questions']}: {exit['reason']}{against}"
+            against = f", compared with {exit['winner']}"
+        outcomes[exit["program"]] = f"eliminated at {exit['questions']}: {exit['reason']}{against}"
     rows = []
     for place, runner in enumerate(race["programs"]):
-        outcome = outcomes.get(runner["name"], "still in")
+        outcome = outcomes.get(runner["name"], "active")
         if place == 0 and len(race["running"]) == 1:
             outcome = "use this"
         row = {**runner, "program": runner["name"], "outcome": outcome}
@@ -51,25 +51,30 @@ def race_table(race: Mapping[str, Any]) -> Table:
 
 
 def race_lines(choice: Choice) -> list[str]:
-    """Returns what the table does not show: the questions asked, and what would decide."""
+    """Return the number of questions asked and what would decide an open race."""
     lines = [
-        f"{choice.questions} of {choice.stream} questions, {choice.calls_share:.0%} of what the "
-        f"full table would have asked; worth {choice.rule.worth:g}; the best is lost at most "
-        f"{choice.rule.alpha:.0%} of times"
+        f"{choice.questions} of {choice.stream} questions, {choice.calls_share:.0%} of the calls "
+        f"of a full table; minimum gain {choice.rule.worth:g}; risk of losing the best program: at "
+        f"most {choice.rule.alpha:.0%}"
     ]
     if not choice.decided and len(choice.running) > 1:
-        lines.append("more questions would tell those that are in apart, or a larger --worth")
+        lines.append("more questions or a larger --worth would separate the active programs")
     return lines
 
 
 def advice_report(advice: Advice) -> Report:
-    """The advice first, then the programs it is of."""
+    """Yield the advice, then its programs."""
     yield from advice_sections(advice)
     yield from full([*advice.sentences(), advice_table(advice)])
 
 
 def group_advice_report(by: str, groups: Sequence[GroupAdvice]) -> Report:
-    """Yield a table with the advice for each group of questions, and the mean of each program."""
+    """Yield a table with the advice for each group of questions, and the mean of each program.
+
+    Args:
+        by: Name of the breakdown.
+        groups: Advice for each group.
+    """
     labels: dict[str, None] = {}
     rows = []
     for entry in groups:
@@ -93,7 +98,7 @@ def group_advice_report(by: str, groups: Sequence[GroupAdvice]) -> Report:
 
 
 def advice_table(advice: Advice) -> Table:
-    """A row for each program: how far below the best, how sure that is, its price, and why."""
+    """Return a row for each program: loss to the best, p-value, price and reason."""
     rows = []
     for arm in advice.arms:
         row = {

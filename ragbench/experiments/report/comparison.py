@@ -1,4 +1,4 @@
-"""Comparisons and verdicts as people read them: sentences first, then the numbers."""
+"""Comparisons and verdicts as sentences, followed by the numbers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -27,7 +27,7 @@ from ragbench.experiments.report.tables import evidence_lines, money
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
 from ragbench.metrics import LEAST_SEEDS, THESE_QUESTIONS, Comparison
 
-#: A compile that fails so often would have shown among enough seeds: log 0.1 / log 0.9 = 22.
+#: Failure rate of compiles that 22 seeds detect with a probability of 90 %: log 0.1 / log 0.9.
 RARE = 0.1
 #: The columns of `compared`.
 COMPARED = (
@@ -38,7 +38,7 @@ COMPARED = (
     Column("p", "p (Holm)", "p", drop=5),
     Column("detectable", kind="score", drop=6),
 )
-#: What machines get beside them; people read it as a sentence.
+#: Additional columns for machines. On a terminal, a sentence shows these facts.
 FOR_MACHINES = tuple(
     Column(name, for_machines=True)
     for name in (
@@ -49,7 +49,7 @@ FOR_MACHINES = tuple(
 
 
 def comparison_report(results: Sequence[RunComparison]) -> Report:
-    """What is shown of each run against the first; then scores and costs."""
+    """Yield the conclusions for each run against the first, then scores and costs."""
     label_a, *labels = label_arms([results[0].arms[0], *(result.arms[1] for result in results)])
     named = list(zip(labels, results, strict=True))
     for name, result in named:
@@ -90,7 +90,7 @@ def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) 
 
 
 def sentence(c: Comparison) -> str:
-    """Return what a comparison shows of B. A metric without bounds is not tested."""
+    """Return the conclusion on B. A metric without bounds is not tested."""
     if c.p is None:
         ratio = "" if c.ratio is None else f", B / A {c.ratio:.2f}"
         return f"B - A {c.gain} {THESE_QUESTIONS}{ratio}; not tested, since it has no bounds"
@@ -100,24 +100,24 @@ def sentence(c: Comparison) -> str:
 
 
 def memory_lines(result: RunComparison) -> list[str]:
-    """What knowing the names by heart was worth, where one run is over renamed questions."""
+    """Return the gain from memorized names, if one run is over renamed questions."""
     keys = [run.card.data_card.get("renamed") for run in (result.a, result.b)]
     if (keys[0] is None) == (keys[1] is None):
         return []
     lines = []
     for metric, c in result.scores.items():
         worth = c.reversed() if keys[0] is None else c
-        words = f"  memory was worth {worth.difference:+z.3f} {metric}"
+        words = f"  gain from memory: {worth.difference:+z.3f} {metric}"
         if worth.interval:
             words += f" {worth.interval.words('+')}"
-        lines.append(f"{words}: plain less renamed")
+        lines.append(f"{words}, plain minus renamed")
     return lines
 
 
 def compared(c: Comparison) -> dict[str, Any]:
-    """The row of a comparison under `COMPARED` and `FOR_MACHINES`.
+    """Return the row of a comparison under `COMPARED` and `FOR_MACHINES`.
 
-    The corrected interval excludes 0 just where the verdict says better or worse.
+    The corrected interval excludes 0 if and only if the verdict is better or worse.
     """
     corrected = c.corrected_interval
     return {
@@ -142,12 +142,17 @@ def compared(c: Comparison) -> dict[str, Any]:
 def rows_of(
     identifying: Mapping[str, Any], by_metric: Mapping[str, Comparison]
 ) -> list[dict[str, Any]]:
-    """A row for each metric, beside the values that say whose it is."""
+    """Return a row for each metric.
+
+    Args:
+        identifying: Values that identify the comparison, for every row.
+        by_metric: Comparison by metric.
+    """
     return [{**identifying, "metric": metric, **compared(c)} for metric, c in by_metric.items()]
 
 
 def cluster_line(comparisons: Iterable[Comparison]) -> list[str]:
-    """A line on the clusters of questions in `comparisons`; none where there are no clusters."""
+    """Return a line on the clusters of questions, or nothing if there are none."""
     used = []
     for c in comparisons:
         if c.estimate and c.estimate.clusters < c.n:
@@ -167,7 +172,7 @@ def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column
         for row in rows_of({"run": name}, result.scores):
             rows.append(row)
             if row["metric"] == "em" and result.evidence:
-                # It stands beside the others: no part of their family, no verdict.
+                # Informational row: not part of the test family and without a verdict.
                 untested = ["p", "detectable", *(column.name for column in FOR_MACHINES)]
                 [beside] = rows_of({"run": name}, {EVIDENCE: result.evidence})
                 rows.append(beside | dict.fromkeys(untested))
@@ -198,7 +203,7 @@ def _costs(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column]
                 rows.append({"run": name, "measure": measure, "a": None})
             else:
                 rows.append({"run": name, **cost_row(measure, c)})
-    caption = f"Costs per question, with 95 % t intervals {THESE_QUESTIONS}; nothing is tested"
+    caption = f"Costs per question, with 95 % t intervals {THESE_QUESTIONS}; not tested"
     return Table("costs", columns, rows, caption=caption)
 
 
@@ -206,7 +211,7 @@ def cost_row(measure: str, c: Comparison) -> dict[str, Any]:
     """Return the row of a cost: means, their difference and its interval in one unit.
 
     Args:
-        measure: Name of the cost in `MEASURES`. Dollars are shown for 1,000 questions.
+        measure: Name of the cost in `MEASURES`. Dollars are for 1,000 questions.
         c: The comparison, per question.
     """
     times = 1
@@ -223,7 +228,7 @@ def cost_row(measure: str, c: Comparison) -> dict[str, Any]:
 
 
 def verdict_report(verdict: Verdict) -> Report:
-    """Conclusions and what a reader must know beside them; then every number."""
+    """Yield conclusions and their caveats, then every number."""
     for metric in verdict.design.metrics:
         yield headline_of(verdict, metric)
         for line in control_lines(verdict, metric):
@@ -243,7 +248,7 @@ def verdict_report(verdict: Verdict) -> Report:
     spent = verdict.spending
     yield from (
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
-        f"{money(spent.usd.once)} $ (as if nothing had been cached, with its validation)",
+        f"{money(spent.usd.once)} $ (uncached, with its validation)",
         f"in tokens: {spent.tokens.words()}; in $: {spent.usd.words()}",
     )
     for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):
@@ -252,22 +257,26 @@ def verdict_report(verdict: Verdict) -> Report:
 
 
 def contrast_rows(verdict: Verdict) -> list[dict[str, Any]]:
-    """A row for each contrast and metric."""
+    """Return a row for each contrast and metric."""
     rows = []
     for (a, b), by_metric in verdict.contrasts.items():
         rows += rows_of({"contrast": f"{b} - {a}"}, by_metric)
     return rows
 
 
-#: First word of what the contrast with zero-shot shows -> the headline's.
+#: Maps the outcome of the contrast with zero-shot to the words of the headline.
 _HEADLINE = {"better": "HELPS", "worse": "HURTS", "equivalent": "CHANGES NOTHING THAT MATTERS"}
 
 
 def headline_of(verdict: Verdict, metric: str) -> str:
-    """The verdict in one sentence with its numbers.
+    """Return the verdict on a metric in one sentence.
 
-    Such as "Compiling ircot (bootstrap, 50 questions, 3 seeds) HELPS: f1 .430 -> .688, +.258
+    Example: "Compiling ircot (bootstrap, 50 questions, 3 seeds) HELPS: f1 .430 -> .688, +.258
     [+.140, +.362], p 0.001, 80 questions".
+
+    Args:
+        verdict: The verdict.
+        metric: Metric of the contrast.
     """
     c = verdict.contrasts[ZERO_SHOT, COMPILED][metric]
     card = verdict.sidecars[0]
@@ -280,7 +289,7 @@ def headline_of(verdict: Verdict, metric: str) -> str:
         word = f"USUALLY {word}"
     alone = ""
     if not verdict.design.of_optimizer(verdict.distinct_programs):
-        alone = f"; said of {verdict.subject} alone"
+        alone = f"; for {verdict.subject} only"
     p = "p < 0.001"
     if (c.p_adjusted or 0.0) >= 0.001:
         p = f"p {c.p_adjusted:.3f}"
@@ -291,7 +300,12 @@ def headline_of(verdict: Verdict, metric: str) -> str:
 
 
 def control_lines(verdict: Verdict, metric: str) -> list[str]:
-    """Whether it is more than the answer's form, and more than tokens; and what the seeds gave."""
+    """Return the results of the controls for answer form and tokens, and of the seeds.
+
+    Args:
+        verdict: The verdict.
+        metric: Metric of the contrasts.
+    """
     lines = []
     votes = votes_in_words(verdict.matched())
     for pair, good, otherwise in (
@@ -315,7 +329,7 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
 
 
 def price_line(verdict: Verdict) -> str:
-    """What compiling costs, a question and once, and when that pays for itself."""
+    """Return the price of compiling, per question and once, and its break-even point."""
     spent = verdict.spending
     usd = spent.usd
     times = "unknown"
@@ -331,7 +345,7 @@ def price_line(verdict: Verdict) -> str:
 
 
 def summary_lines(verdict: Verdict) -> list[str]:
-    """The verdict in words, with what a reader must know beside it."""
+    """Return the verdict in sentences, with its caveats."""
     lines = []
     for metric in verdict.design.metrics:
         lines.append(f"{metric}: {verdict.conclusion(metric)}")
@@ -339,22 +353,20 @@ def summary_lines(verdict: Verdict) -> list[str]:
             lines.append(f"  {b} (B) against {a}: {sentence(by_metric[metric])}")
     if any(map(_failed, verdict.arms.values())):
         counted = ", ".join(f"{name} {_failed(runs)}" for name, runs in verdict.arms.items())
-        lines.append(
-            f"failures, scored as the worst and asked again by the same command: {counted}"
-        )
+        lines.append(f"failures, scored as the worst and retried by the same command: {counted}")
     if ratio := verdict.matched():
-        line = f"votes took {ratio:.2f} times what compiled took"
+        line = f"votes used {ratio:.2f} times the tokens of compiled"
         if abs(ratio - 1) > EQUAL:
-            line += ": more than 10 % off, since votes are whole"
+            line += ": more than 10 % off, since votes are whole numbers"
         lines.append(line)
     n = len(verdict.sidecars)
     distinct = verdict.distinct_programs
     if n > 1 and distinct < n:
-        lines.append(f"{n} seeds came to {distinct} different programs: fewer replications")
+        lines.append(f"{n} seeds gave only {distinct} different programs: fewer replications")
     if verdict.design.of_optimizer(distinct):
         lines.append(
-            "all seeds compiled on the same questions; a compile that fails one time in ten shows "
-            f"among {n} seeds with a chance of {1 - (1 - RARE) ** n:.0%}, among 22 with one of 90%"
+            "all seeds compiled on the same questions; a failure in one of ten compiles shows "
+            f"among {n} seeds with probability {1 - (1 - RARE) ** n:.0%}, among 22 seeds with 90%"
         )
     elif distinct < LEAST_SEEDS:
         lines.append(
@@ -365,7 +377,7 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 
 def arms_table(verdict: Verdict) -> Table:
-    """A row for each arm, its seeds pooled."""
+    """Return a row for each arm, with its seeds pooled."""
     columns = (
         Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
         *(Column(metric, kind="mean", interval=True) for metric in verdict.design.metrics),
@@ -382,7 +394,7 @@ def _failed(runs: Sequence[Evaluation]) -> int:
 
 
 def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
-    """The row of an arm; every arm is in some contrast, which knows its means."""
+    """Return the row of an arm, with the means of the first contrast that has it."""
     runs = verdict.arms[name]
     pair, by_metric = next(entry for entry in verdict.contrasts.items() if name in entry[0])
     row: dict[str, Any] = {"arm": name, "runs": len(runs), "n": runs[0].summary.n}

@@ -10,7 +10,7 @@ from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.summary import reopen
 from ragbench.metrics import get_metric
 
-#: Whether the run is right, whether `gold` is right -> what the pair says of a question.
+#: Maps (run is right, `gold` is right) to the meaning of the pair.
 OUTCOMES = {
     (True, True): "right in both",
     (False, True): "right only with the gold passages: retrieval",
@@ -21,11 +21,11 @@ _COLUMNS = (Column("outcome"), Column("n", kind="count"), Column("share", kind="
 
 
 def gold_report(folder: Path, gold: Path, metric: str) -> Report:
-    """Compare all questions of the run in `folder` with a run of the program `gold`.
+    """Compare all questions of a run with those of a run of the program `gold`.
 
     Args:
-        folder: The run.
-        gold: A run of the program `gold` over the same questions.
+        folder: Folder of the run.
+        gold: Folder of a run of the program `gold` over the same questions.
         metric: Metric by which an answer is right: 1.
 
     Raises:
@@ -35,8 +35,8 @@ def gold_report(folder: Path, gold: Path, metric: str) -> Report:
     upper = reopen(gold)
     if upper.card.program != "gold":
         raise CompareError(
-            f"--gold {gold} is a run of {upper.card.program}; give one of "
-            "`ragbench eval --program gold` over the same questions"
+            f"--gold {gold} is a run of {upper.card.program}. Give a run of "
+            "`ragbench eval --program gold` over the same questions."
         )
     [result] = compare_all([run, upper], metrics=[metric])
     gain = result.scores[metric]

@@ -13,11 +13,11 @@ from ragbench.experiments.store import RunCard
 from ragbench.metrics import Comparison
 
 Entry = TypeVar("Entry")
-#: Settings that tell cells apart without being an axis of the sweep.
+#: Settings that differ between cells without being an axis of the sweep.
 _NOT_AXES = frozenset(
     {"program", "program_prompts", "program_source", "set", "compiled", "votes_seed"}
 )
-#: Columns of a table of 80 characters.
+#: Maximum number of columns in a table of 80 characters.
 _MOST_COLUMNS = 3
 
 
@@ -25,10 +25,10 @@ def axes_of(cards: Mapping[str, RunCard]) -> dict[str, dict[str, str]]:
     """Return the settings in which cells differ.
 
     Args:
-        cards: Label of a cell -> the card of its run.
+        cards: Card of each cell's run, by label of the cell.
 
     Returns:
-        Axis -> label of a cell -> the value of the cell, for cells that have the setting.
+        The value of each cell by label, by setting. A cell without the setting is missing.
     """
     values: dict[str, dict[str, str]] = {}
     for label, card in cards.items():
@@ -44,14 +44,14 @@ def axes_of(cards: Mapping[str, RunCard]) -> dict[str, dict[str, str]]:
 def arrange(
     cards: Mapping[str, RunCard], entries: Mapping[str, Entry]
 ) -> tuple[list[tuple[str, list[Entry | None]]], list[str]]:
-    """Arrange cells by the program and by the other settings in which they differ.
+    """Arrange cells by program and by the other settings in which they differ.
 
     Args:
-        cards: Label of a cell -> the card of its run.
-        entries: Label of a cell -> what is shown of it.
+        cards: Card of each cell's run, by label of the cell.
+        entries: Displayed entry of each cell, by label.
 
     Returns:
-        Rows (name, an entry or None for each column), and the names of the columns.
+        Rows (name, and an entry or None for each column), and the names of the columns.
     """
     axes = axes_of(cards)
     grid: dict[str, dict[str, Entry]] = {}
@@ -67,12 +67,12 @@ def arrange(
 
 
 def sweep_headline(metric: str, n: int, words: Mapping[str, str]) -> str:
-    """Say in one sentence what the contrasts of a sweep show.
+    """Summarize the contrasts of a sweep in one sentence.
 
     Args:
         metric: Metric of the contrasts.
-        n: Cells of the sweep.
-        words: Label of a cell -> the word of its contrast with the baseline, such as "better".
+        n: Number of cells of the sweep.
+        words: Outcome of each cell's contrast with the baseline, such as "better".
     """
     better = [label for label, word in words.items() if word == "better"]
     tests = counted(len(words), "comparison")
@@ -91,9 +91,9 @@ def sweep_section(
     """Return a grid of the cells of a sweep: the score of each and its difference.
 
     Args:
-        runs: Label of a cell -> its run.
+        runs: Run of each cell, by label.
         metric: Metric of the scores.
-        contrasts: Label of a cell -> its comparison with its baseline.
+        contrasts: Comparison of each cell with its baseline, by label.
     """
     cards = {label: run.card for label, run in runs.items()}
     axes = axes_of(cards)
@@ -148,7 +148,7 @@ def _cell(run: Evaluation, metric: str, contrast: Comparison | None) -> str:
 
 
 def _cost_line(runs: Sequence[Evaluation]) -> str:
-    """Return the range of dollars for 1,000 questions, and how many questions failed."""
+    """Return the range of dollars for 1,000 questions, and the number of failed questions."""
     costs = []
     for run in runs:
         usd = run.summary.as_if.cost_usd

@@ -13,7 +13,12 @@ from ragbench.metrics import Bounds, get_metric
 
 
 def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
-    """Return the mean of a metric over the records that have it, with its interval, for a row."""
+    """Return the mean of a metric over the records that have it, with its interval, as a row.
+
+    Args:
+        records: The records.
+        name: Name of the metric.
+    """
     metric = get_metric(name)
     return mean_row(name, records.column(metric.score), records, metric.score_range)
 
@@ -21,7 +26,14 @@ def measured(records: StoredRecords, name: str) -> dict[str, float | None]:
 def mean_row(
     name: str, scores: Mapping[str, float | None], records: StoredRecords, bounds: Bounds
 ) -> dict[str, float | None]:
-    """Return the cells of the mean of `scores`, called `name`. They are None without a score."""
+    """Return the mean of scores with its interval as cells of a row. They are None without a score.
+
+    Args:
+        name: Name of the cells.
+        scores: Score by question.
+        records: Records of the questions, for their clusters.
+        bounds: Range of the metric.
+    """
     found = mean_of_run(records, scores, bounds)
     if found is None:
         return with_interval(name, None, None)
@@ -29,7 +41,15 @@ def mean_row(
 
 
 def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, float | None]:
-    """The scores of `runs` under `protocol`, for a row; with an interval where there is one run."""
+    """Return the scores of runs under a protocol as a row.
+
+    Args:
+        runs: Runs to average over.
+        protocol: The protocol.
+
+    Returns:
+        The means. There is an interval only for a single run.
+    """
     scored = []
     for run in runs:
         records = run.records
@@ -52,18 +72,23 @@ def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, fl
 
 
 def protocol_labels(protocol: Protocol) -> list[str]:
-    """What the scores under `protocol` are called in rows and tables."""
+    """Return the names of the scores under `protocol` in rows and tables."""
     return [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
 
 
 def sizes_in_words(sizes: Iterable[int]) -> str:
-    """The numbers of questions, such as "100" or "80 to 100"."""
+    """Return numbers of questions as text, such as "100" or "80 to 100"."""
     ascending = sorted(sizes)
     return " to ".join(f"{n:,}" for n in dict.fromkeys((ascending[0], ascending[-1])))
 
 
 def known_columns(labels: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """A column of means for each of `labels` that some row has."""
+    """Return a column of means for each label that has a value.
+
+    Args:
+        labels: Names of the values.
+        rows: The rows.
+    """
     columns = []
     for name in labels:
         if any(row.get(name) is not None for row in rows):

@@ -1,7 +1,7 @@
-"""What runs are called: the program, and what tells it from others; what they share is said once.
+"""Names of runs: the program and the settings that distinguish it from the other runs.
 
-A person sees short names: an LM without provider and address, a retriever or data set alone. Where
-most runs have one LM or retriever, only the others name theirs.
+Names are short. An LM has no provider or address. If most runs share an LM or retriever, only the
+others name theirs.
 """
 
 import re
@@ -14,19 +14,21 @@ from ragbench.experiments.runs.settings import lm_name, settings_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
 
-#: Settings that are named at the most where runs of one name differ.
+#: Maximum number of settings in a name.
 SETTINGS = 4
-#: Settings that are named where any two runs differ in them, of whatever programs these are.
+#: Settings that are named if runs differ in them, even runs of different programs.
 _ALWAYS = ("LM", "retriever")
-#: Settings whose value says what it is.
+#: Settings whose value is clear without their name.
 _BARE = ("LM", "retriever", "data")
 _HASH = re.compile(r"(?:\w+:)?[0-9a-f]{16,}")
 
 
 def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
-    """A name for each run: its program, and the settings that tell it from others of that program.
+    """Return a name for each run: its program and the settings that distinguish it.
 
-    Runs that no setting tells apart have their folder's name, too.
+    The settings are those that differ between runs of that program. If they are equal, the name
+    ends
+    with the folder.
     """
     cards = [evaluation.card for evaluation in evaluations]
     settings = list(map(settings_of, cards))
@@ -54,7 +56,12 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
 
 
 def usual_value(settings: Sequence[Mapping[str, Any]], key: str) -> Any:
-    """The value of `key` that more than half of the runs have; None where there is none."""
+    """Return the value of a setting that more than half of the runs have, or None.
+
+    Args:
+        settings: Settings of each run.
+        key: Name of the setting.
+    """
     counts: Counter[str] = Counter()
     for row in settings:
         if key in row:
@@ -66,7 +73,7 @@ def usual_value(settings: Sequence[Mapping[str, Any]], key: str) -> Any:
 
 
 def lm_aliases(cards: Sequence[RunCard]) -> dict[str, str]:
-    """LM -> its name without the provider, or with it where two would have one name."""
+    """Return the short name of each LM, with the provider only if names collide."""
     models = dict.fromkeys(lm_name(card.model) for card in cards)
     short = {model: model.rpartition("/")[2] or model for model in models}
     counts = Counter(short.values())
@@ -76,7 +83,7 @@ def lm_aliases(cards: Sequence[RunCard]) -> dict[str, str]:
 def _differing(
     own: Mapping[str, Any], alike: Sequence[Mapping[str, Any]], usual: Mapping[str, Any]
 ) -> list[str]:
-    """The settings to name of a run, whose namesakes have the settings `alike`."""
+    """Return the settings to name of a run; `alike` has those of runs of its name."""
     keys = []
     for key, value in own.items():
         if key in usual:
@@ -85,15 +92,15 @@ def _differing(
             named = any(value != peer.get(key) for peer in alike)
         if named:
             keys.append(key)
-    if "retriever" in keys:  # another one has other settings
+    if "retriever" in keys:  # Other retrievers have other settings.
         keys = [key for key in keys if not key.startswith("retriever.")]
     return keys
 
 
 def _setting(card: RunCard, key: str, value: Any) -> str:
-    """A setting in words; empty where there are none for it.
+    """Return a setting as text; empty if it has no readable value.
 
-    A hash stands as the name of what was given for it.
+    A hash is replaced by the file name in the run's config.
     """
     if value in (None, "", False):
         return ""
@@ -106,13 +113,13 @@ def _setting(card: RunCard, key: str, value: Any) -> str:
         return ""
     if key != "compiled":
         return f"{key}={Path(path).name}"
-    return Path(path).name  # what a card names is never opened: it may be anywhere
+    return Path(path).name  # The path is never opened: a card may name any file.
 
 
 def name_of_system(card: RunCard) -> str:
-    """The program, its variant, the knobs that differ from it, and what else was done to it.
+    """Return the program, its variant, its changed knobs, and later modifications.
 
-    Two runs of one name have one set of knobs.
+    Runs with the same name have the same knobs.
     """
     variant = card.knobs.get("variant", "")
     identity = card.identity
@@ -130,7 +137,12 @@ def name_of_system(card: RunCard) -> str:
 
 
 def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
-    """What runs share, such as "hotpotqa, 100 questions, distractor · m-small · bm25"."""
+    """Return the shared settings, such as "hotpotqa, 100 questions, distractor · m-small · bm25".
+
+    Args:
+        evaluations: The runs.
+        questions: Number of their questions.
+    """
     cards = [evaluation.card for evaluation in evaluations]
     settings = list(map(settings_of, cards))
     aliases = lm_aliases(cards)
@@ -149,7 +161,7 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
     return " · ".join(facts)
 
 
-#: Characters of a short name.
+#: Maximum number of characters of a short name.
 _SHORT = 28
 
 
@@ -164,10 +176,11 @@ def letter_of(rank: int) -> str:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Shorten names to at most 28 characters, so that they stay different where they can.
+    """Shorten names to at most 28 characters, and keep them distinct if possible.
 
-    A name that is too long keeps its beginning; if that is the beginning of another name too, it
-    keeps its beginning and its end.
+    A name that is too long keeps its beginning. If another name has the same beginning, it keeps
+    its
+    beginning and its end.
     """
     beginnings = Counter(name[: _SHORT - 2] for name in names)
     short = []

@@ -1,4 +1,4 @@
-"""The table of a paper: a row and a column for each value of a setting, seeds pooled."""
+"""Table for a paper: a row and a column for each value of a setting, with seeds pooled."""
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
@@ -19,7 +19,7 @@ from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.score.protocols import Protocol
 from ragbench.metrics import get_metric
 
-#: What rows and columns may be by.
+#: Settings that rows and columns can show.
 BY: Mapping[str, Callable[[Evaluation], str]] = {
     "program": lambda run: name_of_system(run.card),
     "dataset": lambda run: run.card.data.name,
@@ -35,15 +35,22 @@ def paper_table(
     metrics: Sequence[str],
     protocol: Protocol | None = None,
 ) -> Table:
-    """The mean of each metric, with its 95 % interval, for runs by two of `BY`.
+    """Return the mean of each metric with its 95 % interval, for runs by two of `BY`.
 
-    Runs of one row and one column are the seeds of one program: a question's score is the mean
-    over those that have one. The scores of `protocol` are columns like any other, without an
-    interval where several runs are pooled.
+    Runs of one row and one column are seeds of one program. The score of a question is the mean
+    over
+    the seeds that have one.
+
+    Args:
+        runs: The runs.
+        rows: Setting of the rows.
+        columns: Setting of the columns.
+        metrics: Names of metrics.
+        protocol: Protocol whose scores are further columns, without an interval for pooled runs.
 
     Raises:
-        UnknownNameError: `rows`, `columns` or a metric is no name.
-        RunError: runs of one row and column are over different questions.
+        UnknownNameError: `rows`, `columns` or a metric is unknown.
+        RunError: Runs of one row and column are over different questions.
     """
     for by in (rows, columns):
         if by not in BY:
@@ -70,9 +77,9 @@ def paper_table(
     n = sizes_in_words(len(run.records) for run in runs)
     seeds = max(map(len, members.values()))
     pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""
-    title = f"Means with 95 % intervals over {n} questions{pooled}; no difference is tested here"
+    title = f"Means with 95 % intervals over {n} questions{pooled}; differences are not tested"
     if protocol is not None:
-        title += f"; in {protocol.name}: as that protocol has it"
+        title += f"; in {protocol.name}: as defined by that protocol"
     return Table("paper", heads, list(lines.values()), title)
 
 
@@ -80,7 +87,7 @@ def _pooled(runs: Sequence[Evaluation], metric: str, name: str) -> dict[str, flo
     base = runs[0]
     if any(set(run.records) != set(base.records) for run in runs):
         folders = ", ".join(str(run.folder) for run in runs)
-        raise RunError(f"{folders} are one cell of the table, over different questions")
+        raise RunError(f"{folders} belong to one cell of the table but have different questions")
     kind = get_metric(metric)
     sides = [run.records.column(kind.score) for run in runs]
     scores: dict[str, float | None] = {}

@@ -1,4 +1,4 @@
-"""Systems that were asked several times, as people read them: one row each, repeats pooled."""
+"""Tables of systems with several repeats: one row each, with repeats pooled."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,19 +28,19 @@ _COLUMNS = (
 )
 LEGEND = (
     "EM and F1 are means over questions and repeats; pass^R: exactly right every time, pass@R: at "
-    "least once; noise of EM: the standard deviation of one repeat, the questions being the same; "
+    "least once; noise of EM: the standard deviation between repeats of the same questions; "
     "calls, tokens and cost are per question and repeat"
 )
 
 
 def pooled_report(arms: Sequence[Arm]) -> Report:
-    """The table of arms where one was asked several times; nothing where none was."""
+    """Yield the table of arms if one has several repeats."""
     if any(len(arm) > 1 for arm in arms):
         yield pooled_table(arms, label_arms(arms))
 
 
 def label_arms(arms: Sequence[Arm]) -> list[str]:
-    """A name for each arm, as `label_runs` has it; a folder in it is that of all repeats."""
+    """Return the name of each arm, as in `label_runs`, with the folder of all repeats."""
     labels = []
     for arm, label in zip(arms, label_runs([arm[0] for arm in arms]), strict=True):
         folder = arm[0].folder
@@ -51,7 +51,12 @@ def label_arms(arms: Sequence[Arm]) -> list[str]:
 
 
 def pooled_table(arms: Sequence[Arm], labels: Sequence[str]) -> Table:
-    """A row for each arm, over the questions that all of its runs have."""
+    """Return a row for each arm, over the questions that all of its runs have.
+
+    Args:
+        arms: Repeats of each system.
+        labels: Name of each arm.
+    """
     rows = []
     notes = [LEGEND]
     for label, arm in zip(labels, arms, strict=True):
@@ -63,7 +68,7 @@ def pooled_table(arms: Sequence[Arm], labels: Sequence[str]) -> Table:
 
 
 def _row(arm: Arm) -> tuple[dict[str, Any], str]:
-    """The row of an arm, and a warning where its repeats differ as wholes."""
+    """Return the row of an arm, and a warning if its repeats differ more than by chance."""
     shared = Shared.within(arm)
     row: dict[str, Any] = {"repeats": len(arm), "n": len(shared.qids)}
     warning = ""
@@ -73,7 +78,7 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
         row |= with_interval(name, *shared.mean(arm, name))
         if differ_as_wholes(scores, groups):
             means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
-            warning = f"repeats differ by more than chance ({name} {means}): were all asked alike?"
+            warning = f"repeats differ by more than chance ({name} {means}): compare their settings"
         if name == "em":
             pooled = repeated(scores, 1.0, groups)
             row |= with_interval("always", pooled.always, pooled.always_interval)
@@ -89,7 +94,7 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
 
 
 def noise_lines(result: RunComparison) -> list[str]:
-    """How much of each difference is noise of a system with itself, and what would narrow it."""
+    """Return the share of repeats in the variance of each difference, and how to reduce it."""
     return [f"  {metric}: {_words(noise)}" for metric, noise in result.noise.items()]
 
 
@@ -97,10 +102,10 @@ def _words(split: Shares) -> str:
     sides = []
     for name, again in (("A", split.again_a), ("B", split.again_b)):
         if again is not None:
-            sides.append(f"{name} differs from itself, asked once more, by up to {again:.3f}")
-    pays = "more questions pay more than more repeats"
+            sides.append(f"a repeat of {name} differs from {name} by up to {again:.3f}")
+    pays = "more questions help more than more repeats"
     if split.repeats_pay:
-        pays = "more repeats pay as much as more questions"
+        pays = "more repeats help as much as more questions"
     return (
         f"{'; '.join(sides)}; repeats make {split.of_repeats:.0%} of the variance of B - A: {pays} "
         f"(±{split.half:.3f} now, ±{split.twice_questions:.3f} with twice the questions, "

@@ -1,8 +1,8 @@
-"""Risk and coverage: how right a program is where it is surest, by the confidences that it records.
+"""Risk and coverage: accuracy of a program on the answers with the highest confidence.
 
-A program that knows when it is unsure is right more often over the answers that it is surest of
-(El-Yaniv and Wiener 2010, "On the Foundations of Noise-free Selective Classification"). Answers
-without a confidence, refusals and failures come last, so that they are in the full set alone.
+The accuracy of a calibrated program rises with its confidence (El-Yaniv and Wiener 2010, "On the
+Foundations of Noise-free Selective Classification"). Answers without a confidence, refusals and
+failures come last and are in the full set only.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import get_metric
 from ragbench.metrics.silence import confidence
 
-#: Shares of the questions that are kept, the surest first.
+#: Fractions of the questions, those with the highest confidence first.
 COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)
 _METRIC = "em"
-#: What is read of each record.
+#: Columns that the table needs from each record.
 RISK_COLUMNS = (get_metric(_METRIC).score, confidence)
 
 
 def risk_table(evaluations: Sequence[Evaluation]) -> Table | None:
-    """A row for each run and coverage; None where no run records a confidence.
+    """Return a row for each run and coverage; None if no run records a confidence.
 
-    Answers that are equally sure stay together, so that the share may be larger than was asked for.
+    Answers with equal confidence stay together, so the coverage may exceed the requested one.
     """
     rows = []
     for evaluation in evaluations:

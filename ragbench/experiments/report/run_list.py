@@ -1,4 +1,4 @@
-"""The runs in a folder, from their cards and summaries; needs no model and no metric."""
+"""List of the runs in a folder, from their cards and summaries, without models or metrics."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.paths import read_file
 
-#: The card of a run, beside its database; `experiments.store` loads pydantic, which this does not.
+#: Card of a run. Not imported from `experiments.store`, which loads pydantic.
 _CARD = "card.json"
 _COLUMNS = (
     Column("run"),
@@ -27,9 +27,13 @@ _COLUMNS = (
 
 
 def run_list_report(folder: Path) -> Report:
-    """One row per run under `folder`, the latest first, and those that cannot be read."""
+    """Yield a row for each run under `folder`, the latest first.
+
+    Raises:
+        RunError: The folder is missing or a card cannot be read.
+    """
     if not folder.is_dir():
-        raise RunError(f"no folder {folder}; `ragbench eval` makes runs/")
+        raise RunError(f"no folder {folder}. `ragbench eval` creates runs/.")
     cards = sorted(folder.rglob(_CARD), key=lambda p: p.stat().st_mtime, reverse=True)
     rows = []
     broken = []
@@ -44,7 +48,9 @@ def run_list_report(folder: Path) -> Report:
     else:
         yield f"no runs under {folder}"
     for path in broken:
-        raise RunError(f"cannot read {path}: it is no card of a run; see `ragbench verify`")
+        raise RunError(
+            f"cannot read {path}: it is not a run card. Check the run with `ragbench verify`."
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -57,7 +63,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _so_far(folder: Path) -> dict[str, Any]:
-    """What a run has come to whose command goes on, or was killed before it wrote a summary."""
+    """Return the results so far of a run without a summary."""
     from ragbench.experiments.store import DATABASE, Reader
 
     query = "SELECT count(*), count(em), avg(ifnull(em, 0)), avg(ifnull(f1, 0)) FROM answers"

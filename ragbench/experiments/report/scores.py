@@ -1,4 +1,4 @@
-"""Tables of a scored run (metrics, judges, protocols), and why its wrong answers are wrong."""
+"""Tables of a scored run (metrics, judges, protocols), and causes of its wrong answers."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ LEVELS = ("retrieval", "reading", "control", "data")
 
 
 def scores_report(runs: Sequence[Scored]) -> Report:
-    """The table of all `runs`, and what it does not show."""
+    """Yield the table of all `runs`, then its notes."""
     labels = [f"{name_of_system(r.card)} on {r.card.data.name}, {r.card.model}" for r in runs]
     for name, run in zip(labels, runs, strict=True):
         yield f"{name}: {run.folder}"
@@ -39,7 +39,7 @@ def scores_report(runs: Sequence[Scored]) -> Report:
 
 
 def metric_table(runs: Sequence[Scored]) -> Table:
-    """A row per metric, a column per run; n where not every question has the score."""
+    """Return a row per metric and a column per run, with n if it varies."""
     folders = [run.folder.name for run in runs]
     labels = [f"{n} {i}" if folders.count(n) > 1 else n for i, n in enumerate(folders, start=1)]
     labels = labels if len(runs) > 1 else ["mean"]
@@ -62,7 +62,7 @@ def metric_table(runs: Sequence[Scored]) -> Table:
 
 
 def notes(run: Scored) -> list[str]:
-    """What the table does not show: where support comes from, judges, protocol, bad lines."""
+    """Return the notes on a table: sources of support, judges, protocol, damaged records."""
     summary = run.summary
     lines = list[str]()
     for words, kinds in (("supporting sentences", summary["support_kinds"]),
@@ -80,7 +80,7 @@ def notes(run: Scored) -> list[str]:
 
 
 def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
-    """The scores under a protocol, every deviation, and what was not checked."""
+    """Yield the scores under a protocol, every deviation, and unchecked requirements."""
     yield f"protocol {protocol['name']}"
     for name, score in protocol["scores"].items():
         empty = score.get("without_score")
@@ -95,13 +95,13 @@ def protocol_lines(protocol: Mapping[str, Any]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Errors:
-    """The wrong answers of a run with their causes; `asked` is what a model came to, if asked."""
+    """Wrong answers of a run with their causes; `asked` is the summary of a model's causes."""
 
     folder: Path
     n: int
     wrong: Sequence[tuple[Record, Cause]]
     asked: Mapping[str, Any] | None
-    #: What the table does not show: lines that cannot be read, questions not asked.
+    #: Notes on damaged records and on questions that were not asked.
     notes: Sequence[str]
 
 
@@ -113,17 +113,28 @@ def errors_of(
     metric: str = "em",
     modes: bool = False,
 ) -> Errors:
-    """The wrong answers of the run in `folder`: those with less than 1 by `metric`.
+    """Find the wrong answers of a run and their causes.
 
-    Verdicts of a judge count where the run was scored by one. With `asking`, a model gives the
-    causes that rules cannot decide, or with `modes` A-RAG's modes of failure; it must not be the
-    model that answered, unless `allow_self`.
+    Verdicts of a judge count if the run was scored by one.
+
+    Args:
+        folder: Folder of the run.
+        asking: LM that decides the causes that rules cannot decide. None: rules only.
+        allow_self: Allow the LM that answered.
+        metric: Metric of answers. An answer below 1 is wrong.
+        modes: Ask for A-RAG's failure modes instead.
+
+    Returns:
+        The wrong answers.
+
+    Raises:
+        ConfigError: The LM answered the questions itself.
     """
     opened = RunFolder(folder, check=True)
     run = Evaluation(opened)
     records = list(run.records.values())
     score = get_metric(metric).score
-    rejected = Cause("data", "metrics_disagree", f"{metric} alone calls it wrong")
+    rejected = Cause("data", "metrics_disagree", f"only {metric} rates it as wrong")
     rules = {}
     for record in records:
         cause = cause_of(record)
@@ -151,9 +162,15 @@ def errors_of(
 
 
 def errors_report(runs: Sequence[Errors], *, show: int = 0, cause: str | None = None) -> Report:
-    """The table of causes, and `show` examples of each; of `cause` alone where it is given.
+    """Yield the table of causes, and examples of each.
 
-    `cause` is a level (`reading`) or a level and a kind (`reading/partial`).
+    Args:
+        runs: Wrong answers of each run.
+        show: Number of examples of each cause.
+        cause: Restrict examples to a level (`reading`) or a cause (`reading/partial`).
+
+    Raises:
+        UnknownNameError: No answer has that cause.
     """
     causes: set[str] = set()
     for run in runs:
@@ -171,7 +188,7 @@ def errors_report(runs: Sequence[Errors], *, show: int = 0, cause: str | None = 
 
 
 def _cause_table(runs: Sequence[Errors]) -> Table:
-    """A row per level and per cause within it, of each run: number and share of its questions."""
+    """Return a row per level and cause of each run: count and share of questions."""
     rows = []
     for run in runs:
         levels = Counter(cause.level for _, cause in run.wrong)
@@ -194,9 +211,11 @@ def _who_says(run: Errors) -> str:
     causes = [cause for _, cause in run.wrong]
     if run.asked is None:
         weak = sum(cause.name in UNDECIDED or cause.kind == "undecided" for cause in causes)
-        line = "causes are determined by rules from the record alone (docs/metrics.md)"
+        line = "rules determine the causes from the record only (docs/metrics.md)"
         if weak:
-            line += f"; {weak} of them see only that strings differ, --judge LM asks a model"
+            line += (
+                f"; {weak} of them show only that strings differ (add --judge LM to ask a model)"
+            )
         return line
     by_rules = sum(cause.by != "model" for cause in causes)
     decided = sum(cause.by == "model" and cause.kind != "undecided" for cause in causes)
@@ -204,7 +223,7 @@ def _who_says(run: Errors) -> str:
 
 
 def _example_lines(run: Errors, show: int, cause_shown: str | None) -> list[str]:
-    """The first `show` examples of each cause, by qid."""
+    """Return the first `show` examples of each cause, by qid."""
     by_cause: dict[str, list[tuple[Record, Cause]]] = {}
     for record, cause in run.wrong:
         if cause_shown in (None, cause.name, cause.level):

@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias
 
 from ragbench.experiments.report.table import Table
 
-#: Where a section is shown: everywhere; only on a terminal without --wide; everywhere but there;
-#: or only with --names.
+#: Outputs that show a section. "always": all. "brief": only a terminal without --wide. "full": all
+#: others. "names": only with --names.
 Level = Literal["always", "brief", "full", "names"]
 
 
@@ -33,7 +33,7 @@ class Section:
     level: Level = "always"
 
 
-#: Sections in the order in which they are read; a line or a table stands for a section of its own.
+#: Sections in reading order. A line or a table is a section with only that content.
 Report: TypeAlias = Iterable[str | Table | Section]
 
 
@@ -47,7 +47,7 @@ def as_section(item: str | Table | Section) -> Section:
 
 
 def full(report: Report) -> Report:
-    """Give the sections of `report`, but leave them out on a terminal without --wide."""
+    """Yield the sections of `report`, but omit them on a terminal without --wide."""
     for item in report:
         section = as_section(item)
         yield Section(section.prose, section.table, section.notes, "full")

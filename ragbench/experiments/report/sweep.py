@@ -1,4 +1,4 @@
-"""Sweeps, compiled programs and the front of a `tune` as people read them."""
+"""Reports on sweeps, compiled programs and the front of a `tune`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _PROGRAMS = (
 
 
 def sweep_report(swept: Swept) -> Report:
-    """The cells, what the tables do not show of them, and the comparisons."""
+    """Yield the cells, notes on them, and the comparisons."""
     ran = {}
     for o in swept.outcomes:
         if o.run and o.run.records:
@@ -72,12 +72,12 @@ def sweep_report(swept: Swept) -> Report:
         yield f"stopped by {swept.stopped_by}; {line}"
     else:
         if done < len(swept.outcomes):
-            line += "; the same command tries the others again"
+            line += "; the same command retries the others"
         yield line
 
 
 def _brief(swept: Swept, ran: Mapping[str, Evaluation]) -> Section:
-    """Return the grid of the cells that ran, by F1 or else by the first metric compared."""
+    """Return the grid of the cells that ran, by F1 or by the first compared metric."""
     metrics: dict[str, None] = {}
     for contrast in swept.contrasts:
         metrics |= dict.fromkeys(contrast.scores)
@@ -127,7 +127,7 @@ def _published(swept: Swept) -> Report:
                 ours = _figure(outcome.run, figure) if outcome.run else None
                 rows.append({**row, "ours": ours, "source": published.source})
     if rows:
-        note = "other prompts, LMs and questions: an order of magnitude, not a test"
+        note = "other prompts, LMs and questions: compare orders of magnitude only"
         yield Table("published", _PUBLISHED, rows, notes=[note])
 
 
@@ -142,7 +142,7 @@ def _figure(run: Evaluation, figure: str) -> float | None:
 
 
 def _pooled(swept: Swept) -> Report:
-    """A row for each set of cells that differ in seed and repeat alone; nothing without any."""
+    """Yield a row for each set of cells that differ only in seed and repeat, if any."""
     arms: dict[str, list[Evaluation]] = {}
     for label, outcomes in arms_of(swept.outcomes).items():
         for outcome in outcomes:
@@ -195,13 +195,17 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
 
 
 def programs_report(folder: Path) -> Report:
-    """One row per compiled program under `folder`, then those that cannot be used."""
+    """Yield a row for each compiled program under `folder`, then the unusable ones.
+
+    Raises:
+        RunError: The folder is missing.
+    """
     if not folder.is_dir():
-        raise RunError(f"no folder {folder}; `ragbench compile` makes compiled/")
+        raise RunError(f"no folder {folder}. `ragbench compile` creates compiled/.")
     rows = []
     problems = []
     for path in sorted({p.parent for name in (SIDECAR, ASKED) for p in folder.rglob(name)}):
-        if path.parent.name == "candidates":  # of a compile that has a row
+        if path.parent.name == "candidates":  # The compile has a row already.
             continue
         try:
             rows.append(_program_row(path, read_sidecar(path)))
@@ -234,7 +238,7 @@ def _program_row(folder: Path, card: Sidecar) -> dict[str, Any]:
 
 
 def validated(card: Sidecar) -> dict[str, Any]:
-    """Metric, n, score and gain of a compiled program on its validation questions, for a row."""
+    """Return the validation metric, n, score and gain of a compiled program as a row."""
     scores = card.scores
     compiled = card.scores["compiled"]
     return {
@@ -246,7 +250,7 @@ def validated(card: Sidecar) -> dict[str, Any]:
 
 
 def tuned_report(tuned: Tuned) -> Report:
-    """The front, with the knobs as they were given below it."""
+    """Yield the front, with the default knobs in the last row."""
     knobs = list(tuned.default.values)
     rows = []
     for point in (*tuned.front, tuned.default):
@@ -275,13 +279,13 @@ def tuned_report(tuned: Tuned) -> Report:
         Column("knobs", drop=1),
     ]
     yield Table("front", columns, rows)
-    yield f"{tuned.trials} trials; no other trial beats one of these on every objective"
+    yield f"{tuned.trials} trials; no other trial is better than one of these on every objective"
     if best := tuned.best:
         yield (
-            f"the best {knobs[0]} of {best.candidates} looks like {best.seen:.4g}; without the "
-            f"luck of being chosen: {best.corrected:.4g}"
+            f"the best {knobs[0]} of {best.candidates} is {best.seen:.4g}, corrected for "
+            f"selection: {best.corrected:.4g}"
         )
     yield (
-        "chosen by the scores shown, which flatters them; on held-out questions: "
+        "selected by these scores, which are therefore optimistic; test held-out questions: "
         f"ragbench eval --compiled {tuned.front[0].folder}"
     )

@@ -1,9 +1,9 @@
-"""Tables: columns described once, rows of plain values, written in every format of a command.
+"""Tables: columns described once, and rows of plain values, for every output format.
 
-A row is a mapping from column names to values as they were computed: JSON and CSV get those,
-nothing rounded. How a value looks to people (terminal, Markdown, LaTeX, HTML) is said by its column
-alone. Nothing here prints: a report is a list of sections (`report.sections`).
-Needs neither rich nor pydantic: `ragbench list` and `ragbench list runs` load nothing heavy.
+A row maps names to values as computed. JSON and CSV contain these values without rounding. The
+column defines how a value looks in the other formats (terminal, Markdown, LaTeX, HTML). Nothing
+here prints: a report is a list of sections (`report.sections`). This module does not import rich or
+pydantic, so that `ragbench list` and `ragbench list runs` start fast.
 """
 
 import csv
@@ -37,7 +37,7 @@ Kind = Literal[
 ]
 Row = Mapping[str, Any]
 
-#: How a number of each kind looks.
+#: Format of each kind of number.
 _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "count": lambda n: f"{n:,}",
     "score": lambda x: f"{x:z.3f}",
@@ -51,28 +51,34 @@ _SHOWN: Mapping[str, Callable[[Any], str]] = {
     "number": lambda x: f"{x:z.4g}",
     "p": lambda p: "<0.001" if p < 0.0005 else f"{p:.3f}",
 }
-#: A blank at which no cell is broken.
+#: Blank at which cells are not wrapped.
 _TIED = "\N{NO-BREAK SPACE}"
 #: Blanks between two columns on a terminal.
 _GAP = 2
-#: Cells are not padded further than this in Markdown: one long cell would lengthen every row.
+#: Maximum padding in Markdown, so that a long cell does not lengthen every row.
 _MOST_PADDING = 60
-#: Control characters, but for line ends and tabs.
+#: Control characters except line ends and tabs.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-#: First characters that make a spreadsheet take a text for a formula.
+#: First characters that make a spreadsheet read a text as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: where its value stands in a row, and how it looks to people.
+    """A column: the key of its value in a row, and the format of the value.
 
-    `interval` says that the row also has the ends of the value's interval, as `with_interval` puts
-    them there. None is shown as "-", a sum of dollars that is None as "unknown". `most` is how many
-    characters of a text people see. On a narrow terminal the columns with the largest `drop` are
-    left out first, those with 0 never; what is the same in all rows goes before what differs. One
-    that is `for_machines` is in every format but that of a terminal. `usd_1000` is the kind of
-    dollars a question, which people see for 1,000.
+    Attributes:
+        name: Key of the value in a row.
+        head: Heading. Default: the name.
+        kind: Format of numbers. `usd_1000` is dollars per question, shown for 1,000 questions. None
+        is
+            shown as "-", or as "unknown" for dollars.
+        interval: The row also has the ends of the interval, see `with_interval`.
+        drop: Priority for omission on a narrow terminal. 0 is never omitted. Columns with equal
+        values
+            are omitted first.
+        most: Maximum number of characters of a text. 0 means all.
+        for_machines: Omit the column on a terminal.
     """
 
     name: str
@@ -89,16 +95,17 @@ class Column:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The values of a row that belong to the column."""
+        """Names of the values of a row that belong to the column."""
         if self.interval:
             return (self.name, *ends_of(self.name))
         return (self.name,)
 
     def cell(self, row: Row, *, narrow: bool = False) -> str:
-        """The value as people read it, such as "0.412 [0.351, 0.473]".
+        """Return the displayed value, such as "0.412 [0.351, 0.473]".
 
-        On a narrow terminal a score between -1 and 1 has no 0 before the point, and the ends of
-        its interval two decimals: ".412 [.35,.47]".
+        Args:
+            row: The row.
+            narrow: Shorten scores between -1 and 1: ".412 [.35,.47]".
         """
         value = row.get(self.name)
         if value is None or value == "":
@@ -127,10 +134,16 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns. `name` is what JSON calls it, `title` stands above, `notes` below.
+    """Rows under columns.
 
-    `caption` is what LaTeX has before these. One that is `for_machines` says in rows what people
-    read as a sentence.
+    Attributes:
+        name: Name in JSON.
+        columns: The columns.
+        rows: Values by name of the column.
+        title: Line above the table.
+        notes: Lines below the table.
+        for_machines: Omit the table on a terminal, where sentences give the same facts.
+        caption: Beginning of the caption in LaTeX.
     """
 
     name: str
@@ -145,26 +158,26 @@ class Table:
         return written(self, "table")
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the table as HTML for a notebook."""
         return written(self, "html")
 
     def to_pandas(self) -> Any:
-        """The rows as a `pandas.DataFrame`, nothing rounded."""
+        """Return the rows as a `pandas.DataFrame`, without rounding."""
         with needs_extra("pandas"):
             import pandas
         return pandas.DataFrame(self.records())
 
     def cells(self) -> list[list[str]]:
-        """The rows as people read them."""
+        """Return the rows as displayed text."""
         return _cells(self)[1:]
 
     @property
     def fields(self) -> list[str]:
-        """The names of all values that a row has for the columns, in their order."""
+        """Names of all values that a row has for the columns, in order."""
         return list(chain.from_iterable(column.fields for column in self.columns))
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as they were computed, with the fields of the columns alone."""
+        """Return the computed values of the rows, only for the fields of the columns."""
         fields = self.fields
         records = []
         for row in self.rows:
@@ -192,7 +205,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def usd_of_1000(usd: float) -> str:
-    """What a question costs, as dollars for 1,000 questions; two figures below 10 cents."""
+    """Return dollars per question as dollars for 1,000; two digits below 10 cents."""
     amount = 1000 * usd
     if 0 < abs(amount) < 0.1:
         return f"{amount:.2g}"
@@ -200,12 +213,18 @@ def usd_of_1000(usd: float) -> str:
 
 
 def ends_of(name: str) -> tuple[str, str]:
-    """Where a row has the ends of the interval of the value called `name`."""
+    """Return the keys of the ends of the interval of the value called `name`."""
     return f"{name}_low", f"{name}_high"
 
 
 def with_interval(name: str, value: float | None, interval: Any) -> dict[str, float | None]:
-    """A value and its interval for a row: a pair, a mapping or object of `low` and `high`, None."""
+    """Return a value and its interval as cells of a row.
+
+    Args:
+        name: Name of the value.
+        value: The value.
+        interval: A pair, a mapping or object with `low` and `high`, or None.
+    """
     if isinstance(interval, Mapping):
         interval = (interval["low"], interval["high"])
     elif hasattr(interval, "low"):
@@ -215,14 +234,19 @@ def with_interval(name: str, value: float | None, interval: Any) -> dict[str, fl
 
 
 def printable(text: str) -> str:
-    """`text` with a blank for each control character, line ends too."""
+    """Replace each control character and line end in `text` by a blank."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def written(table: Table, format: str) -> str:
-    """`table` as a text in `format`, one of `FORMATS`."""
+    """Format a table as text.
+
+    Args:
+        table: The table.
+        format: One of `FORMATS`.
+    """
     if format == "table":
         table = for_people(table)
     writers: dict[str, Callable[[Table], str]] = {
@@ -233,15 +257,19 @@ def written(table: Table, format: str) -> str:
 
 
 def for_people(table: Table) -> Table:
-    """`table` without the columns that only machines get."""
+    """Return `table` without columns that are for machines only."""
     return replace(table, columns=[column for column in table.columns if not column.for_machines])
 
 
 def on_terminal(table: Table, room: int) -> str:
-    """`table` in lines of at most `room` characters (0: any), broken between words alone.
+    """Format a table for a terminal.
 
-    Intervals are shortened first, then cells are broken, then columns are left out; where that is
-    not enough, each row is a block of lines.
+    To fit, intervals are shortened first. Then cells are wrapped between words, and columns are
+    omitted. If that is not enough, each row becomes a block of lines.
+
+    Args:
+        table: The table.
+        room: Maximum number of characters of a line. 0 means any.
     """
     table = for_people(table)
     columns = list(table.columns)
@@ -259,7 +287,7 @@ def on_terminal(table: Table, room: int) -> str:
         left_out.append(gone.heading)
     cells = _cells(table, columns, narrow=narrow)
     lines = _aligned(cells, _fit(cells, room), [c.kind == "text" for c in columns])
-    note = f"left out for the width: {', '.join(left_out)} (--wide shows all)"
+    note = f"omitted to fit the width: {', '.join(left_out)} (--wide shows all)"
     below = wrapped(note, room) if left_out else []
     return "\n".join([f"\x1b[1m{lines[0]}\x1b[0m", *lines[1:], *below])
 
@@ -271,7 +299,7 @@ def _same(table: Table, column: Column) -> bool:
 def _cells(
     table: Table, columns: Sequence[Column] = (), *, narrow: bool = False
 ) -> list[list[str]]:
-    """The headings and the rows as people read them, of all columns or of `columns` alone."""
+    """Return headings and rows as displayed text, for all columns or only for `columns`."""
     columns = columns or table.columns
     cells = [[column.heading for column in columns]]
     for row in table.rows:
@@ -284,13 +312,13 @@ def _longest(text: str) -> int:
 
 
 def _width(cells: Sequence[Sequence[str]], of_cell: Callable[[str], int]) -> int:
-    """Characters of a line in which every cell has at least the width `of_cell`."""
+    """Return the characters of a line if every cell has at least the width `of_cell`."""
     columns = list(zip(*cells, strict=True))
     return sum(max(map(of_cell, column)) for column in columns) + _GAP * (len(columns) - 1)
 
 
 def _fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The width of each column; the widest is made narrower until a line has `room` characters."""
+    """Return the width of each column; the widest ones shrink until lines fit in `room`."""
     columns = list(zip(*cells, strict=True))
     widths = [max(map(len, column)) for column in columns]
     least = [max(map(_longest, column)) for column in columns]
@@ -333,7 +361,7 @@ def _rule(widths: Sequence[int]) -> str:
 
 
 def _blocks(table: Table, room: int) -> str:
-    """Each row as lines of "heading  value", for tables that no terminal is wide enough for."""
+    """Return each row as lines of "heading  value", for tables too wide for any terminal."""
     width = max(len(column.heading) for column in table.columns)
     lines: list[str] = []
     for row in table.rows:
@@ -347,7 +375,12 @@ def _blocks(table: Table, room: int) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` characters, broken at blanks alone; 0: one line."""
+    """Wrap text at blanks only.
+
+    Args:
+        text: The text.
+        width: Maximum number of characters of a line. 0 means a single line.
+    """
     if not width or len(text) <= width:
         return [text]
     indent = text[: len(text) - len(text.lstrip(" "))]
@@ -368,7 +401,7 @@ def _markdown(table: Table) -> str:
 
 
 def _latex(table: Table) -> str:
-    """A table for the package booktabs; its title and notes are the caption."""
+    """Return a table for the package booktabs, with title and notes as caption."""
     escaped = str.maketrans(
         {c: f"\\{c}" for c in "&%$#_{}"}
         | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -411,14 +444,14 @@ def _csv(table: Table) -> str:
     out = io.StringIO()
     rows = [list(map(safe_cell, row.values())) for row in table.records()]
     csv.writer(out, lineterminator="\n").writerows([table.fields, *rows])
-    text = out.getvalue().rstrip("\n")  # what moves the cursor is shown as a blank, as in any table
+    text = out.getvalue().rstrip("\n")  # Cursor movements become blanks, as in other tables.
     return _CONTROLS.sub(" ", text)
 
 
 def safe_cell(value: Any) -> Any:
-    """A value for CSV; a text that a spreadsheet would take for a formula begins with a quote.
+    """Return a value for CSV, with a quote before text that a spreadsheet would run as a formula.
 
-    A carriage return, which `csv` does not quote, would begin a row.
+    A carriage return becomes a line feed: `csv` does not quote it, so it would start a row.
     """
     if not isinstance(value, str):
         return value

@@ -42,9 +42,9 @@ from ragbench.metrics.answer import is_open_question
 if TYPE_CHECKING:
     from ragbench.experiments.score.protocols import Protocol
 
-#: Share of questions without a readable reply above which a table warns.
+#: Fraction of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
-#: Share of right answers without their evidence above which a line says what that means.
+#: Fraction of right answers without evidence above which a line explains them.
 KNOWN_SHARE = 1 / 3
 
 _COLUMNS = (
@@ -71,31 +71,34 @@ _COLUMNS = (
 )
 #: Columns of data with questions that have no answer.
 _SILENCE = ("answered", "right_of_answered", "refused_rightly")
-#: What stands below a table of runs.
+#: Note below a table of runs.
 LEGEND = (
     "calls, path (longest chain of calls), searches and tokens are per question, $ for 1,000, as "
     "if nothing were cached"
 )
 LEGEND_OF_MARK = (
-    "\u2020: in most questions the first search can give every passage, or the index has no "
-    "summary, edge or community, so that the row does not show how the program searches; "
-    "--setting pooled asks over all passages"
+    "\u2020: the first search can return every passage of most questions, or the index has no "
+    "summary, edge or community, so the row does not measure the search of the program; "
+    "--setting pooled searches all passages"
 )
 LEGEND_OF_GOLD = (
-    "\u2021: it was told the gold passages: an upper bound of reading, which nobody can build"
+    "\u2021: receives the gold passages: an upper bound for reading, not a usable program"
 )
 LEGEND_OF_EVIDENCE = (
-    "; evidence: share of questions whose gold passages the model was all shown; found: whose gold "
-    "passages were all found"
+    "; evidence: share of questions with every gold passage in the LM's context; found: with "
+    "every gold passage retrieved"
 )
 
 
 def runs_report(
     evaluations: Sequence[Evaluation], by_group: bool = False, protocol: Protocol | None = None
 ) -> Report:
-    """One table with a row per run, what each ran on, and what the table does not show.
+    """Yield a table with a row per run, the settings of each, and notes.
 
-    The scores of `protocol` are columns like any other.
+    Args:
+        evaluations: The runs.
+        by_group: Add results by group of questions, and risk and coverage.
+        protocol: Protocol whose scores are further columns.
     """
     for evaluation in evaluations:
         evaluation.read([*GROUPINGS.values(), *RISK_COLUMNS] if by_group else ())
@@ -122,7 +125,7 @@ def _whole_report(
         yield group_table(evaluations)
         risks = risk_table(evaluations)
         if risks is not None:
-            yield "how right the surest answers are: risk is the share of wrong ones"
+            yield "accuracy of the most confident answers; risk is the share of wrong ones"
             yield risks
     for evaluation in evaluations:
         if len(evaluations) > 1:
@@ -138,7 +141,7 @@ def _whole_report(
 
 
 def title_of(evaluation: Evaluation) -> str:
-    """Which data, retriever and LM a run used."""
+    """Return the data, retriever and LM of a run."""
     card = evaluation.card
     split = card.identity.get("split")
     sizes = {"all": card.data_card.get("questions"), **(card.data_card.get("splits") or {})}
@@ -154,7 +157,12 @@ def title_of(evaluation: Evaluation) -> str:
 
 
 def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> Table:
-    """One row per run, called by `labels` or by its program and what tells it from the others."""
+    """Return a table with one row per run.
+
+    Args:
+        evaluations: The runs.
+        labels: Name of each run. Default: program and distinguishing settings.
+    """
     rows = []
     legends: dict[str, None] = {}
     for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
@@ -178,12 +186,12 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     evidence = any(column.name == EVIDENCE for column in columns)
     notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
     sizes = sizes_in_words(row["n"] for row in rows)
-    caption = f"Means with 95 % intervals over {sizes} questions; no difference is tested"
+    caption = f"Means with 95 % intervals over {sizes} questions; differences are not tested"
     return Table("runs", columns, rows, notes=notes, caption=caption)
 
 
 def row_of_run(run: Evaluation) -> dict[str, Any]:
-    """The values of a whole run, with its index where it has one."""
+    """Return the values of a run, with the cost of its index if it has one."""
     index = index_cost(run.card)
     row = run_row(run.summary, run.records) | ({"index_usd": index.usd} if index else {})
     if run.card.data_card.get("unanswerable"):
@@ -216,10 +224,10 @@ def known_amounts(records: StoredRecords) -> dict[str, Any]:
 
 
 def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
-    """The F1 that knowing the names by heart was worth, where the renamed twin of `run` is there.
+    """Return the F1 gain from memorized names, if the renamed twin of `run` is in the table.
 
-    It is the mean of the plain score less the renamed one, over the open questions that both have:
-    memory cannot show where the answer is yes or no, or is named in the question.
+    The gain is the mean of plain minus renamed scores over the open questions that both runs have.
+    Memory cannot show if the answer is yes or no, or is in the question.
     """
     metric = get_metric("f1")
     for twin in evaluations:
@@ -243,9 +251,13 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
 
 
 def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
-    """The values of one run, or of some of its questions, under the columns of `run_table`.
+    """Return the values of a run, or of some of its questions, for the columns of `run_table`.
 
-    Spending is per question, as if nothing were cached, cost at list price.
+    Spending is per question, without caching and at list price.
+
+    Args:
+        summary: Summary of the questions.
+        records: Records of the questions.
     """
     as_if = summary.as_if
     latency = summary.latency_s
@@ -274,7 +286,7 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """The columns but for evidence, index and embedder where no run has any."""
+    """Return the columns, without evidence, index and embedder if no run has them."""
     left_out = set[str]()
     if all(row[EVIDENCE] is None for row in rows):
         left_out |= {EVIDENCE, FOUND}
@@ -287,7 +299,7 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
 
 
 def group_table(evaluations: Sequence[Evaluation]) -> Table:
-    """A row per run and group of questions, with the columns of `run_table`."""
+    """Return a row per run and group of questions, with the columns of `run_table`."""
     rows = []
     for evaluation in evaluations:
         for name, group, records in members(evaluation.records):
@@ -298,7 +310,7 @@ def group_table(evaluations: Sequence[Evaluation]) -> Table:
 
 
 def notes(evaluation: Evaluation) -> list[str]:
-    """What the table does not show: totals, events, right answers without evidence, warnings."""
+    """Return notes on a run: totals, events, unsupported right answers, and warnings."""
     summary = evaluation.summary
     lines = stop_lines(evaluation.stopped_by, evaluation.progress)
     as_if = summary.as_if
@@ -319,8 +331,8 @@ def notes(evaluation: Evaluation) -> list[str]:
         )
     if lost.attempts:
         lines.append(
-            f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions that "
-            "a kill kept from leaving a record"
+            f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions "
+            "without a record, since the run was killed"
         )
     for word, totals in (("", billed), ("index: ", prepared), ("lost questions: ", lost)):
         if totals.unanswered:
@@ -342,13 +354,13 @@ def notes(evaluation: Evaluation) -> list[str]:
     if unreadable > UNREADABLE_SHARE * n:
         lines.append(
             f"warning: no reply of the model could be read for {unreadable} of {n} questions; "
-            "look at one with `ragbench show run`, and try another --adapter or model"
+            "inspect one with `ragbench show run`, and try another --adapter or model"
         )
     return [*lines, *unread_lines(evaluation.records.damaged)]
 
 
 def without_evidence(records: StoredRecords) -> tuple[int, int]:
-    """How many right answers (EM 1) did not have all gold passages, and how many right there are.
+    """Count the right answers (EM 1) without all gold passages, and all right answers.
 
     Only questions with known gold passages count.
     """
@@ -361,30 +373,30 @@ def without_evidence(records: StoredRecords) -> tuple[int, int]:
 
 
 def evidence_lines(evaluation: Evaluation) -> list[str]:
-    """Right answers without their evidence, in words, and what many of them mean."""
+    """Return a line on right answers without evidence, and its likely reason."""
     without, right = without_evidence(evaluation.records)
     if not without:
         return []
-    line = f"right without its evidence: {without} of {right}"
+    line = f"right without evidence: {without} of {right}"
     if without > KNOWN_SHARE * right:
         line += (
-            "; the model knows or guesses such answers, or reads them from an index's facts, "
-            "which are no passages"
+            "; the model knows or guesses these answers, or reads them from facts of an index "
+            "instead of passages"
         )
         if evaluation.card.data.name != "synthetic":
-            line += "; `--dataset synthetic --setting pooled` asks fictional questions"
+            line += "; `--dataset synthetic --setting pooled` has fictional questions"
     return [line]
 
 
 def unread_lines(damaged: Sequence[str]) -> list[str]:
-    """A warning of the questions whose records were left out, if there are any."""
+    """Return a warning about questions whose records were skipped, if any."""
     if not damaged:
         return []
-    return [f"warning: the record of {', '.join(damaged)} was damaged and was left out"]
+    return [f"warning: skipped the damaged record of {', '.join(damaged)}"]
 
 
 def failure_table(records: StoredRecords) -> Table:
-    """A row per boundary and class of error: number, and the message of the first by id."""
+    """Return a row per boundary and class of error: count, and the first message by id."""
     by_class: dict[tuple[str, str], dict[str, Any]] = {}
     for qid, failure in sorted(records.column(failure_of).items()):
         if failure:
@@ -395,14 +407,14 @@ def failure_table(records: StoredRecords) -> Table:
     rows = [by_class[key] for key in sorted(by_class)]
     columns = (Column("boundary", "failed at"), Column("error"), Column("n", kind="count"),
                Column("qid", "for example"), Column("message", most=80))  # fmt: skip
-    title = "failures (scored 0; asked again by the next run)"
+    title = "failures (scored 0; retried by the next run)"
     if any(row["boundary"] == "import" for row in rows):
         title = "failures (scored 0)"
     return Table("failures", columns, rows, title)
 
 
 def money(usd: float | None) -> str:
-    """A sum in dollars, "unknown" where a price is."""
+    """Return a sum in dollars, or "unknown"."""
     if usd is None:
         return "unknown"
     return f"{usd:.4f}"

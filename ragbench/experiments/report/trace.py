@@ -1,4 +1,4 @@
-"""One run, question by question, and one question of it as text."""
+"""Report on one run by question, and on one question of it."""
 
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,27 @@ _QUESTION = (
 )
 
 
-#: Passages printed in place of an answer.
+#: Number of passages printed in place of an answer.
 _NEAREST = 3
 
 
 def amount(count: int | None) -> str:
-    """A number of calls or tokens, "unknown" where nobody knows it."""
+    """Return a number of calls or tokens, or "unknown"."""
     if count is None:
         return "unknown"
     return str(count)
 
 
 def run_report(folder: Path, qid: str | None = None) -> Report:
-    """What a run is and a line per question, or the trace and calls of one question."""
+    """Yield the settings of a run and a line per question, or the trace of one question.
+
+    Args:
+        folder: Folder of the run.
+        qid: Id of the question. None: all questions.
+
+    Raises:
+        UnknownNameError: The run has no such question.
+    """
     run = RunFolder(folder)
     card = run.card
     records = run.records
@@ -72,7 +80,7 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
 
 
 def question_row(record: Record) -> dict[str, Any]:
-    """A row of the table of questions."""
+    """Return the row of a record in the table of questions."""
     return {
         "qid": record.qid,
         "question": record.question,
@@ -102,7 +110,7 @@ def answer_lines(record: Record, place: object) -> list[str]:
 
 
 def trace_report(record: Record) -> Report:
-    """question, steps, passages, answer and cost of one record."""
+    """Yield the question, steps, passages, answer and cost of one record."""
     titles = {p.pid: p.title or p.pid for p in record.passages}
     yield f"question  {record.question}"
     for number, step in enumerate(record.steps, start=1):
@@ -115,7 +123,7 @@ def trace_report(record: Record) -> Report:
         yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
         yield from (f"          {name}: {text}" for name, text in replies.items() if text)
     for number, search in enumerate(record.searches, start=1):
-        again = ", asked before" if search.cached else ""
+        again = ", repeated" if search.cached else ""
         yield f"search {number:<2} {search.query} (k={search.k}{again})"
         passages = "; ".join(titles.get(pid, pid) for pid in search.pids)
         yield f"          found: {passages or 'nothing'}"
@@ -123,7 +131,7 @@ def trace_report(record: Record) -> Report:
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
         cited = " (cited)" if place in (record.citations or ()) else ""
-        hidden = " (never shown)" * (passage.pid not in shown_pids(record))
+        hidden = " (not in context)" * (passage.pid not in shown_pids(record))
         yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
     missing = []
     for pid in record.gold_pids:
@@ -142,15 +150,15 @@ def trace_report(record: Record) -> Report:
                 scores.append(f"{name} {value:.2f}")
         verdict = ", ".join(scores)
         if not is_answerable(record):
-            verdict = "not in what could be searched"
+            verdict = "not in the searched passages"
         yield f"gold      {' / '.join(record.answers)}  ({verdict})"
     if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
-        yield "          right without its evidence: the model was not shown every gold passage"
+        yield "          right without evidence: a gold passage was missing in the context"
     yield _cost_line(record)
 
 
 def _cost_line(record: Record) -> str:
-    """What a question took, as if nothing had been cached."""
+    """Return the cost of a question without caching."""
     total = record.ledger.as_if
     path = record.known("critical_path_calls", record.ledger.path.calls)
     calls = amount(record.known("calls", total.calls))

@@ -1,4 +1,4 @@
-"""The report as a page: its data, and its HTML as a file or from a server."""
+"""Report as a page: its data, and its HTML as a file or from a server."""
 
 from ragbench.experiments.report.page.board import make_board
 from ragbench.experiments.report.page.figures import write_figures

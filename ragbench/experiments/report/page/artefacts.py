@@ -1,4 +1,4 @@
-"""What verdicts, sweeps, tunes, races and compiles say, as the page has it."""
+"""Summaries of verdicts, sweeps, tunes, races and compiles for the page."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,25 @@ from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import EXPERIMENT, RunCard
 
 Json = dict[str, Any]
-#: Kind of artefact -> the file that it leaves.
+#: Maps each kind of artefact to its file.
 FILES = {"experiment": EXPERIMENT, "compile": CANDIDATES}
-#: What the page draws of each program that a compile tried.
+#: Fields of each tried program that the page draws.
 _TRIED = ("number", "order", "mean", "n", "tokens", "shipped")
 
 
 def read_artefact(
     kind: str, file: Path, runs: Mapping[Path, Evaluation]
 ) -> tuple[Json, list[list[Path]]]:
-    """The artefact that left `file`, and the folders of `runs` that are seeds of one program."""
+    """Read an artefact.
+
+    Args:
+        kind: "experiment" or "compile".
+        file: The file of the artefact.
+        runs: Runs of the page by folder.
+
+    Returns:
+        JSON-ready content, and the folders of runs that are seeds of one program.
+    """
     cells: list[CellRow] = []
     if kind == "experiment":
         experiment = read_experiment(file.parent)
@@ -59,7 +68,7 @@ def read_artefact(
 
 
 def _verdict(verdict: Verdict) -> Json:
-    """Return the sentences of a verdict by metric; its arms are programs of the page."""
+    """Return the sentences of a verdict by metric; the page shows its arms as programs."""
     headlines = {}
     controls = {}
     for metric in verdict.design.metrics:
@@ -72,7 +81,7 @@ def _sweep(
     stored: Mapping[str, Any], folder: Path, arms: Mapping[str, Sequence[CellRow]],
     runs: Mapping[Path, Evaluation],
 ) -> Json:  # fmt: skip
-    """Return the cells of a sweep as rows and columns of what varies, and its unfinished cells."""
+    """Return the cells of a sweep as a grid of varied settings, and its unfinished cells."""
     contrasts: dict[str, Json] = {}
     baselines = set()
     for contrast in stored["contrasts"]:
@@ -114,7 +123,7 @@ def _race(stored: Mapping[str, Any]) -> Json:
 
 
 def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
-    """The programs that were tried, in their order, and when a run of the shipped one pays back."""
+    """Return the tried programs, in order, and the break-even point of the shipped one."""
     card = read_sidecar(file.parent)
     tried = []
     for line in file.read_text("utf-8").splitlines():

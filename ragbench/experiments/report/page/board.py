@@ -1,4 +1,4 @@
-"""What a page is of: runs, opened once, the programs that they are runs of, and artefacts."""
+"""Content of a page: runs, opened once, their programs, and artefacts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,16 +20,20 @@ from ragbench.metrics import GROUPINGS, JUDGED, cause_of, get_metric
 from ragbench.record import Record
 
 Json = dict[str, Any]
-#: Metrics that the page offers where a run has them.
+#: Metrics that the page offers if a run has them.
 METRICS = ("f1", "em", "recall", tables.EVIDENCE, *JUDGED)
 _log = get(__name__)
 
 
 @dataclass(frozen=True)
 class Program:
-    """A row of the page: one program, with the places of its runs (seeds), and of its data.
+    """A row of the page: one program, with the indices of its runs (seeds).
 
-    `before` is the place of the program that it was compiled from, None where there is none.
+    Attributes:
+        name: Label of the program.
+        runs: Indices of its runs.
+        group: Number of its data set.
+        before: Index of the uncompiled program, or None.
     """
 
     name: str
@@ -40,9 +44,9 @@ class Program:
 
 @dataclass
 class Board:
-    """The runs of a page, the programs that they are of, and the metrics that any of them has.
+    """Runs of a page, their programs, and the metrics that any run has.
 
-    Runs over one data set are of one group; programs are compared within a group.
+    Runs over one data set form a group. Programs are compared within a group.
     """
 
     runs: Sequence[Evaluation]
@@ -60,15 +64,19 @@ class Board:
 
     @property
     def groups(self) -> list[list[int]]:
-        """The places of the programs of each group."""
+        """Indices of the programs of each group."""
         groups: dict[int, list[int]] = {}
-        for at, program in enumerate(self.programs):  # groups are numbered as they first occur
+        for at, program in enumerate(self.programs):  # Groups are numbered in order of occurrence.
             groups.setdefault(program.group, []).append(at)
         return list(groups.values())
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]]:
-    """The run folders that `paths` are or hold; kind and file of each artefact among them."""
+    """Return the run folders in `paths`, and the kind and file of each artefact.
+
+    Raises:
+        RunError: There is no run.
+    """
     folders: dict[Path, None] = {}
     files = []
     for path in paths:
@@ -80,7 +88,8 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]
             files += [(kind, file) for file in sorted(found)]
     if not folders:
         raise RunError(
-            f"no run in {', '.join(map(str, paths))}: give folders of runs, verdicts, sweeps, tunes"
+            f"no run in {', '.join(map(str, paths))}. Give folders of runs, verdicts, sweeps "
+            "or tunes."
         )
     return list(folders), files
 
@@ -88,10 +97,15 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]
 def make_board(
     paths: Sequence[Path], metric: str = "f1", opened: dict[Path, Any] | None = None
 ) -> Board:
-    """The page of the runs in `paths`; runs in `opened` that have not changed are not read again.
+    """Collect the runs of a page.
+
+    Args:
+        paths: Folders that are runs or contain them.
+        metric: Metric that the page shows first.
+        opened: Runs by folder from an earlier call. Unchanged ones are not read again.
 
     Raises:
-        RunError: there is no run with a record, or none has the metric.
+        RunError: No run has a record, or none has the metric.
     """
     get_metric(metric)
     folders, files = find_runs(paths)
@@ -106,12 +120,12 @@ def make_board(
         try:
             run = _opened(folder, columns, {} if opened is None else opened)
         except RunError as error:
-            _log.warning("%s is left out: %s", folder, error)
+            _log.warning("Skipping %s: %s", folder, error)
             continue
         if run.records:
             runs[folder] = run
         else:
-            _log.warning("%s is left out: it has no records", folder)
+            _log.warning("Skipping %s: no records", folder)
     if not runs:
         raise RunError(f"no run in {', '.join(map(str, paths))} has a record yet")
     metrics = []
@@ -119,11 +133,13 @@ def make_board(
         if any(scores_of(run, name) for run in runs.values()):
             metrics.append(name)
     if not metrics:
-        raise RunError("no question has an answer to score; `ragbench show` says who refused")
+        raise RunError(
+            "no question has an answer to score. `ragbench show run` shows the refusals."
+        )
     if metric not in metrics:
         raise RunError(
-            f"no run has {metric}; there are {', '.join(metrics)}; what a judge gives comes from "
-            "`ragbench score`"
+            f"no run has the metric {metric}. Available: {', '.join(metrics)}. "
+            "For metrics of a judge, run `ragbench score` first."
         )
     artefacts, seeds = _artefacts(files, runs)
     every = list(runs.values())
@@ -146,14 +162,14 @@ def _opened(
 def _artefacts(
     files: Sequence[tuple[str, Path]], runs: dict[Path, Evaluation]
 ) -> tuple[list[Json], list[list[Path]]]:
-    """The artefacts that can be read, and the folders of runs that are seeds of one program."""
+    """Return the readable artefacts, and the folders of runs that are seeds of a program."""
     artefacts = []
     seeds = []
     for kind, file in files:
         try:
             artefact, together = read_artefact(kind, file, runs)
         except (RunError, CompareError, AttributeError, KeyError, TypeError, ValueError) as error:
-            _log.warning("%s is left out: %s", file, error)
+            _log.warning("Skipping %s: %s", file, error)
             continue
         artefacts.append(artefact)
         seeds += together
@@ -161,7 +177,7 @@ def _artefacts(
 
 
 def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> list[Program]:
-    """A program for the runs of each of `seeds`, for the repeats of a run, and for each other."""
+    """Return a program for each group of seeds, each group of repeats, and each other run."""
     place = {run.folder: at for at, run in enumerate(runs)}
     repeats: dict[Path, list[Path]] = {}
     for folder in place:
@@ -190,7 +206,12 @@ def _programs(runs: Sequence[Evaluation], seeds: Sequence[Sequence[Path]]) -> li
 
 
 def scores_of(run: Evaluation, metric: str) -> dict[str, float]:
-    """The scores of the questions that have one; four decimals, as few characters as can be."""
+    """Return the scores of questions that have one, with at most four decimals.
+
+    Args:
+        run: The run.
+        metric: Name of the metric.
+    """
     column = run.records.column(get_metric(metric).score)
     scores: dict[str, float] = {}
     for qid, score in column.items():
@@ -200,7 +221,7 @@ def scores_of(run: Evaluation, metric: str) -> dict[str, float]:
 
 
 def names_of_texts(record: Record) -> tuple[str, ...]:
-    """Under which names the prompts and replies of its calls were kept."""
+    """Return the ids of the saved prompts and replies of a record's calls."""
     digests: dict[str, None] = {}
     for call in record.ledger.calls:
         digests |= dict.fromkeys([*call.prompt, call.reply])
@@ -209,7 +230,7 @@ def names_of_texts(record: Record) -> tuple[str, ...]:
 
 
 class Cell(NamedTuple):
-    """What the list of questions shows of a record, and its question; `answer` None: failed."""
+    """Entry of a record in the list of questions. `answer` is None if it failed."""
 
     answer: str | None
     cause: str
@@ -220,7 +241,7 @@ class Cell(NamedTuple):
 
 
 def cell(record: Record) -> Cell:
-    """The cell of a record; texts that other runs have too are in memory once."""
+    """Return the cell of a record, with texts shared between runs."""
     cause = cause_of(record)
     answer = None
     if not record.failed:

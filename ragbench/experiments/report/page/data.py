@@ -1,6 +1,6 @@
-"""The JSON that the browser draws: programs, one family of tests a metric, questions, traces.
+"""JSON data of the page: programs, one family of tests per metric, questions and traces.
 
-Every question is taken in the order of its id, so that nothing depends on the order of records.
+Questions are sorted by id, so the data does not depend on the order of records.
 """
 
 import json
@@ -32,9 +32,9 @@ from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import GROUPINGS, Comparison
 
-#: Names of metrics as people write them.
+#: Display names of metrics.
 LABELS = {"f1": "F1", "em": "exact match"}
-#: Questions of a run whose traces the page unpacks together.
+#: Number of questions whose traces the page unpacks at a time.
 PIECE = 40
 
 
@@ -43,8 +43,11 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
 
     Args:
         board: Runs, programs and metrics of the page.
-        title: Title of the browser's tab where the page has no sentence of its own.
-        live: Whether the page is served and asks for new records.
+        title: Title of the browser tab if the page has no headline.
+        live: True if the page is served and requests new records.
+
+    Returns:
+        JSON-ready data.
     """
     if not board.runs:
         return _empty_data(board, live)
@@ -117,12 +120,12 @@ def _empty_data(board: Board, live: bool) -> Json:
 
 
 def _give_letters(programs: Sequence[Json], board: Board) -> None:
-    """Add the letter, the rank and the short name of each program; A scores most in its group."""
+    """Add letter, rank and short name to each program; A has the best score of a group."""
     names = short_names([program["name"] for program in programs])
     for places in board.groups:
         order = []
         for at in places:
-            # A control of a verdict is not a program that one would use.
+            # Controls of a verdict are not candidates for use, so they come last.
             program = programs[at]
             score = round(_mean_or_least(program, board.metric), 9)
             cost = math.inf if program["cost_usd"] is None else program["cost_usd"]
@@ -162,7 +165,7 @@ def _texts(
 
 
 def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
-    """The short name of each LM, and its whole names with the addresses that it was asked at."""
+    """Return the short name of each LM, and its full names with their addresses."""
     aliases = lm_aliases([run.card for run in runs])
     models: dict[str, dict[str, None]] = {}
     for run in runs:
@@ -184,7 +187,7 @@ def _run(board: Board, at: int) -> Json:
 
 
 def _program(board: Board, program: Program) -> Json:
-    """Return the row of a program; what a question takes is the mean over its runs."""
+    """Return the row of a program; usage per question is the mean over its runs."""
     runs = [board.runs[at] for at in program.runs]
     base = runs[0]
     rows = list(map(tables.row_of_run, runs))
@@ -219,7 +222,7 @@ def _program(board: Board, program: Program) -> Json:
 
 
 def _mean_causes(runs: Sequence[Evaluation]) -> dict[str, float]:
-    """Return how many answers were wrong by cause, a mean over the runs of a program."""
+    """Return the number of wrong answers by cause, a mean over the runs of a program."""
     causes: Counter[str] = Counter()
     for run in runs:
         for outcome in run.records.column(cell).values():
@@ -229,7 +232,7 @@ def _mean_causes(runs: Sequence[Evaluation]) -> dict[str, float]:
 
 
 def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
-    """The mean of all questions of the runs, with its interval."""
+    """Return the mean over all questions of the runs, with its interval."""
     if len(runs) == 1:
         row = measured(runs[0].records, metric)
     else:
@@ -240,7 +243,7 @@ def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
 def _family(board: Board, metric: str, places: Sequence[int], programs: Sequence[Json]) -> Json:
     """Return the tests of a metric over the finished programs at `places`, and their advice.
 
-    A run with a repaired answer format is a control of a verdict, which has the tests of it.
+    A run with a repaired answer format is excluded. It is a control of a verdict, which tests it.
     """
     arms = {}
     for at in places:
@@ -255,7 +258,7 @@ def _family(board: Board, metric: str, places: Sequence[int], programs: Sequence
         advice = advise(list(arms.values()), metric, labels=labels, common=True)
         family = advice.family
         row["advice"] = {"sentences": advice.sentences()}
-    except (CompareError, ConfigError):  # one program, or no measure of accuracy
+    except (CompareError, ConfigError):  # A single program, or not a metric of accuracy.
         if len(arms) > 1:
             with suppress(CompareError):
                 family = make_family(list(arms.values()), metric, common=True)
@@ -276,7 +279,7 @@ def _family(board: Board, metric: str, places: Sequence[int], programs: Sequence
 
 
 def _pair(comparison: Comparison) -> Json:
-    """Return what the page shows of a test: B minus A, both intervals, and the word about B."""
+    """Return a test for the page: B minus A, both intervals, and the outcome for B."""
     interval = comparison.interval
     corrected = comparison.corrected_interval
     return {
@@ -292,12 +295,17 @@ def _pair(comparison: Comparison) -> Json:
 
 
 def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Iterator[str]:
-    """The records of a run with the prompts and replies of their calls, `PIECE` questions each.
+    """Yield the records of a run with their prompts and replies, `PIECE` questions at a time.
 
-    A piece is JSON. The records in it stand as they are kept: to parse them again takes as long as
-    all that the page says of them.
+    Records are copied as stored JSON, because parsing them takes as long as the rest of the page.
 
-    `only` is the number of the one piece that is wanted.
+    Args:
+        run: The run.
+        qids: Ids of all questions of the page.
+        only: Number of a single piece. None: all pieces.
+
+    Yields:
+        A piece as JSON.
     """
     starts: Iterable[int] = range(0, len(qids), PIECE)
     if only is not None:

@@ -1,4 +1,4 @@
-"""Each plot of a page alone, for a paper: drawn by the page's own code in a browser."""
+"""Plots of a page as separate files, drawn by the page's code in a browser."""
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -15,24 +15,32 @@ from ragbench.outputs import Output
 _log = get(__name__)
 Format = Literal["svg", "pdf"]
 _BROWSERS = ("chromium", "google-chrome", "chromium-browser", "chrome")
-#: Nothing stands beside the plot on its sheet.
+#: Style of a sheet without margins.
 _INK = "body { margin: 0 } svg { display: block }"
 
 
 def write_figures(board: Board, folder: Path, format: Format, *, force: bool = False) -> list[Path]:
-    """Write each plot of the page of `board` into `folder`, beside its caption (.txt).
+    """Write each plot of the page and its caption (.txt).
 
-    A caption says of how many questions the plot is, which intervals it has and which test.
-    `force` replaces files that `ragbench report` did not write.
+    A caption states the number of questions, the intervals and the test of the plot.
+
+    Args:
+        board: Content of the page.
+        folder: Folder of the files.
+        format: "svg" or "pdf".
+        force: Replace files that `ragbench report` did not write.
+
+    Returns:
+        The files of the plots.
 
     Raises:
-        RunError: there is no browser, or the folder cannot be written.
+        RunError: There is no browser, or the folder cannot be written.
     """
     with needs_extra("figures"):
         import playwright  # noqa: F401
     page = page_without_traces(board)
     output = Output(folder, "report", force)
-    with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a loop, which playwright refuses
+    with ThreadPoolExecutor(1) as pool:  # Playwright rejects the event loop of a notebook.
         return pool.submit(_drawn, page, output, format).result()
 
 
@@ -52,8 +60,8 @@ def _drawn(content: str, folder: Output, format: Format) -> list[Path]:
         except Error as error:
             reason = str(error).partition("\n")[0]
             raise RunError(
-                f"figures are drawn in a browser, and none starts ({reason}); install chromium, or "
-                "run `playwright install chromium`"
+                f"cannot start a browser to draw figures ({reason}). Install chromium or "
+                "run `playwright install chromium`."
             ) from None
         page = browser.new_page(color_scheme="light")
         page.goto(address.as_uri())

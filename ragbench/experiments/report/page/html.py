@@ -1,8 +1,8 @@
-"""The page as one HTML file, or served on this machine while runs go on.
+"""The page as one HTML file, or from a server on this machine while runs continue.
 
-The file needs nothing beside it and asks the network for nothing. Its content-security policy
-allows the scripts and the style in it, named by their hashes, and nothing else; all data is text to
-it. A server answers /, /version (a text that changes with the records), /data, and /piece/RUN/N.
+The file is self-contained and needs no network. Its content security policy allows only its own
+scripts and style, by their hashes. All data is text. The server answers /, /version (a text that
+changes with the records), /data, and /piece/RUN/N.
 """
 
 import base64
@@ -33,10 +33,10 @@ _log = get(__name__)
 def write_page(
     board: Board, path: Path, *, title: str = "ragbench report", force: bool = False
 ) -> int:
-    """Write the page of `board` to the file `path`, whole or not at all.
+    """Write the page of `board` to a file in one step.
 
     Args:
-        board: What the page shows.
+        board: Content of the page.
         path: File to write.
         title: Title of the page.
         force: Replace a file that `ragbench report` did not write.
@@ -49,12 +49,12 @@ def write_page(
 
 
 def page_of(board: Board, *, title: str = "ragbench report") -> str:
-    """The page of `board` with all traces in it."""
+    """Return the page of `board` with all traces."""
     return "".join(_parts(board, title))
 
 
 def page_without_traces(board: Board) -> str:
-    """The page of `board` as far as its plots need it."""
+    """Return the page of `board` without traces, which is enough for its plots."""
     return "".join(_page(page_data(board, title="ragbench report"), [], ""))
 
 
@@ -63,7 +63,7 @@ def _parts(board: Board, title: str) -> Iterator[str]:
 
 
 def _traces(board: Board) -> Iterator[str]:
-    """A script element for each piece of each run, which is JSON, gzip and base64."""
+    """Yield a script element for each piece of each run: JSON, gzip and base64."""
     qids = board.qids
     for at, run in enumerate(board.runs):
         for number, piece in enumerate(pieces(run, qids)):
@@ -74,7 +74,7 @@ def _traces(board: Board) -> Iterator[str]:
 
 
 def _page(data: Any, traces: Iterable[str], also_allowed: str) -> Iterator[str]:
-    """Yield the page in pieces, in their order."""
+    """Yield the page in parts."""
     assets = resources.files("ragbench.experiments.report.page") / "assets"
     files = ("page.html", "page.css", "page.js", "trace.js")
     page, style, *scripts = (assets.joinpath(name).read_text("utf-8") for name in files)
@@ -82,7 +82,7 @@ def _page(data: Any, traces: Iterable[str], also_allowed: str) -> Iterator[str]:
         f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}; "
         f"style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
     )
-    # No tag can begin inside JSON with these escapes.
+    # These escapes prevent tags inside JSON.
     text = json.dumps(data, default=str, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     texts = data["texts"][data["metric"]][0]
@@ -98,7 +98,7 @@ def _page(data: Any, traces: Iterable[str], also_allowed: str) -> Iterator[str]:
         "TRACES": traces,
         "SCRIPTS": [f"<script>{script}</script>" for script in scripts],
     }
-    # Split at all marks at once: the contents of a part are not searched for marks.
+    # Split at all marks at once, so that inserted contents are not searched for marks.
     for at, between in enumerate(page.split("@@")):
         yield from contents[between] if at % 2 else [between]
 
@@ -117,10 +117,10 @@ def _facts(facts: Iterable[tuple[str, Any]]) -> Iterator[str]:
 
 
 def static_table(data: Any) -> str:
-    """Write the table of programs as HTML, for readers without JavaScript.
+    """Return the table of programs as HTML, for readers without JavaScript.
 
     Args:
-        data: What `page_data` returned.
+        data: Result of `page_data`.
     """
     metric = data["metric"]
     family = data["families"][metric][0]
@@ -165,7 +165,7 @@ def _hash(text: str) -> str:
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves the page of the runs in a folder, made again where any of them has new records."""
+    """Server of the page of the runs in a folder. It updates the page for new records."""
 
     def __init__(self, folder: Path, port: int, metric: str) -> None:
         self.folder = folder
@@ -176,7 +176,7 @@ class LiveServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def version(self) -> str:
-        """Return a text that differs when a run has new records; "empty" without a run."""
+        """Return a text that changes with new records, or "empty" without a run."""
         try:
             runs = find_runs([self.folder])[0]
         except RunError:
@@ -196,21 +196,21 @@ class LiveServer(ThreadingHTTPServer):
         try:
             return make_board([self.folder], self.metric, self._runs)
         except RunError as error:
-            _log.info("waiting for a record: %s", error)
+            _log.info("Waiting for a record: %s", error)
             return Board([], [], [self.metric], self.metric)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away, and one line of anything else."""
+        """Ignore closed connections; log one line for other errors."""
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError):
-            _log.warning("a page could not be shown", extra=fields(error=repr(error)))
+            _log.warning("Cannot serve a page", extra=fields(error=repr(error)))
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
 
     def do_GET(self) -> None:
-        """Answer this machine only: no other site may read runs by its name."""
+        """Answer requests for this machine only, so that no other site can read runs."""
         port = self.server.server_port
         if self.headers.get("Host") not in (f"127.0.0.1:{port}", f"localhost:{port}"):
             return self._send("text/plain", "only on this machine", 403)
@@ -243,15 +243,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Print nothing: the terminal is the user's."""
+        """Print nothing on the user's terminal."""
 
 
 def make_server(folder: Path, *, port: int, metric: str) -> LiveServer:
-    """A server on 127.0.0.1 of the page of `folder`, not yet serving."""
+    """Create a server of the page of a folder on 127.0.0.1, without starting it.
+
+    Args:
+        folder: Folder of runs.
+        port: Port of the server.
+        metric: Metric that the page shows first.
+
+    Raises:
+        RunError: The folder is missing or the port is in use.
+    """
     get_metric(metric)
     if not folder.is_dir():
-        raise RunError(f"{folder}: no such folder; give a folder of runs")
+        raise RunError(f"no folder {folder}. Give a folder of runs.")
     try:
         return LiveServer(folder, port, metric)
     except OSError as error:
-        raise RunError(f"cannot serve on port {port}: {error.strerror}; give --port") from None
+        raise RunError(
+            f"cannot serve on port {port}: {error.strerror}. Give another --port."
+        ) from None

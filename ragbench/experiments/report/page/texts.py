@@ -1,7 +1,7 @@
-"""The five texts at the head of a page: one sentence, and the answers to four fixed questions.
+"""The five texts at the top of a page: one sentence, and the answers to four fixed questions.
 
-Every word about a difference comes from the family of tests and from the advice. A text is a list
-of parts: a kind ("b" for bold, "" for plain) and its words.
+Each statement about a difference comes from the family of tests or from the advice. A text is a
+list of parts: a kind ("b" for bold, "" for plain) and its words.
 """
 
 import re
@@ -17,7 +17,7 @@ QUESTIONS = (
     "Does compiling help?",
     "What is wrong with the runs?",
 )
-#: Letters that are listed by name; more are given as a range.
+#: Maximum number of letters in a list. More letters are shown as a range.
 _LISTED = 4
 
 
@@ -34,18 +34,19 @@ def empty_texts() -> Json:
 def page_texts(
     programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json], about: str
 ) -> Json:
-    """Write the five texts of a group of programs.
+    """Return the five texts of a group of programs.
 
     Args:
         programs: Rows of the group's programs, in the order of their letters.
-        family: The tests of `metric` over these programs, with what they advise.
+        family: Tests of `metric` over these programs, with their advice.
         metric: Name of the metric.
         artefacts: Verdicts, sweeps and other experiments of the page.
         about: Data, questions, LM and retriever that the programs share.
 
     Returns:
-        The title of the browser's tab, the parts of the sentence, and question and parts of each
-        of the four answers.
+        The title of the browser tab, the parts of the sentence, and question and parts of each of
+        the
+        four answers.
     """
     sentence = _sentence(programs, family, metric, artefacts)
     answers = (
@@ -62,7 +63,7 @@ def page_texts(
 
 
 def letters(places: Sequence[Json]) -> str:
-    """Name programs by their letters: "A", "A and B", "A, B and C", or "A to F" for a run of many.
+    """Return the letters of programs as a list, such as "A, B and C", or a range, "A to F".
 
     Args:
         places: Rows of programs, in the order of their letters.
@@ -211,12 +212,12 @@ def difference_from(at: int, reference: int | None, family: Json) -> Json | None
     """Return the comparison of the program at `at` minus the reference.
 
     Args:
-        at: Place of the program.
-        reference: Place of the reference, or None.
-        family: The tests, by "A,B" for B minus A.
+        at: Index of the program.
+        reference: Index of the reference, or None.
+        family: Tests, by "A,B" for B minus A.
 
     Returns:
-        Difference, interval and word of the program at `at`; None if the two were not compared.
+        Difference, interval and outcome of the program at `at`. None if they were not compared.
     """
     pairs: Mapping[str, Json] = family.get("pairs", {})
     if f"{reference},{at}" in pairs:
@@ -229,7 +230,7 @@ def difference_from(at: int, reference: int | None, family: Json) -> Json | None
 
 
 def _bold_names(sentence: str, programs: Sequence[Json]) -> Parts:
-    """Split a sentence into parts, the names of programs in bold."""
+    """Split a sentence into parts, with the names of programs in bold."""
     names = sorted(map(called, programs), key=len, reverse=True)
     pattern = "|".join(map(re.escape, names))
     parts: Parts = []

@@ -29,7 +29,7 @@ const count = (n, noun) => `${whole(n)} ${noun}${n === 1 ? "" : "s"}`;
 let data = prepared(JSON.parse($("data").textContent));
 const CAUSES = { retrieval: "not found", reading: "misread", control: "stopped", data: "data" };
 
-// Add what follows from the data: the columns of the list of questions.
+// Derive the columns of the list of questions from the data.
 function prepared(raw) {
   const column = (of) => raw.cells.map((cells) => cells.map(of));
   raw.causes = [...new Set(raw.cells.flatMap((cells) => cells.map((cell) => (cell ? cell[1] : ""))))].filter(Boolean).sort();
@@ -110,7 +110,7 @@ function differences() {
   return { low, high, x: (v, width) => 6 + ((width - 12) * (v - low)) / (high - low) };
 }
 
-// Difference with its interval: thick at 95 %, thin at the level that the correction leaves.
+// Difference with its interval: thick at 95 %, thin at the corrected level.
 function interval(at, width, y) {
   const { x } = differences();
   const d = at === reference() ? null : against(at);
@@ -169,7 +169,7 @@ function wrong(at) {
   return node("div", { class: "wrong" }, bar);
 }
 
-// Columns of the table: a head, what sorts it, a class and what makes a cell. Columns without a known value are left out.
+// Columns of the table: head, sort key, class and cell function. Columns without a known value are omitted.
 function columns() {
   const all = [
     { name: "key", head: "", by: (at) => data.programs[at].rank, kind: "k", cell: (at) => letter(at) },
@@ -501,7 +501,7 @@ function compiles() {
   return [...groups];
 }
 
-// The mean of each program that was tried on validation questions; null if every compile tried one.
+// Validation mean of each tried program. Null if every compile tried only one.
 function compilePlot(seeds, w = 520, h = 200) {
   const lines = seeds.map((each) => each.tried.filter((row) => known(row.mean)).map((row) => ({ ...row, whole: row.n === each.n }))).filter((tried) => tried.length > 1);
   if (!lines.length) return null;
@@ -576,7 +576,7 @@ function causesFigure(w = 640) {
   return drawn;
 }
 
-// Each figure: name, drawing with its colours resolved, size and caption; or the reason why it has none.
+// Each figure: name, drawing with resolved colours, size and caption, or the reason for its absence.
 function figures() {
   const { tests, n } = family();
   const made = [];
@@ -640,7 +640,7 @@ function set(changes) {
   else showAll();
 }
 
-// Show exactly the questions that were counted.
+// Show exactly the counted questions.
 function jump(changes) {
   set({ show: "", find: "", from: "", to: "", ...changes });
   $("questions").scrollIntoView({ block: "start" });
@@ -652,7 +652,7 @@ function follow() {
   showAll();
 }
 
-// A served page asks for new records and changes in place; what was typed and opened stays.
+// A served page requests new records and updates in place. Input and opened parts stay.
 async function followRuns() {
   const version = await fetch("version").then((reply) => reply.text(), () => data.version);
   if (version === data.version) return;

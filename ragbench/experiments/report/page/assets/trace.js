@@ -23,7 +23,7 @@ function hits(search, record) {
   return [node("p", {}, `query: ${search.query}${search.cached ? " (repeated)" : ""}`), node("ol", {}, search.hits.map(hit))];
 }
 
-// What a program did, each search with the step that asked for it; the others begin the list.
+// The steps of a program, each with its searches. Searches without a step come first.
 function stepsOf(record) {
   const left = [...record.searches];
   const steps = record.steps.map((step) => {
@@ -42,7 +42,7 @@ function callsIn(steps) {
   return calls.length ? ` (call ${calls.join(", ")})` : "";
 }
 
-// A plan or a tree, each node under its parent or the first that it waits for, with the calls made for it.
+// A plan or a tree: each node under its parent or its first dependency, with its calls.
 function treeOf(record) {
   const root = node("ul", {});
   const lists = new Map();
@@ -76,7 +76,7 @@ function timeline(calls, most) {
   return node("table", { class: "times" }, node("tbody", {}, rows, foot));
 }
 
-// A message is kept as JSON; people read its role and its text.
+// Messages are stored as JSON and shown as role and text.
 function message(text) {
   try {
     const { role, content } = JSON.parse(text);
@@ -86,7 +86,7 @@ function message(text) {
   }
 }
 
-// The prompt as messages, those between the first and the last folded as demonstrations, and the reply.
+// The prompt as messages and the reply. Messages between the first and the last are folded as demonstrations.
 function messages(call, texts) {
   const sent = (call.prompt || []).map((name) => texts[name]).filter(Boolean).map(message);
   const pre = (text) => node("pre", {}, text);
@@ -106,7 +106,7 @@ function prompts(record, texts, other) {
   });
 }
 
-// The words of a prompt that another one has not, and those that it alone has, in their places.
+// Words of a prompt that the other prompt lacks, and the reverse, in place.
 function difference(before, after, name) {
   const box = node("pre", {});
   const fold = node("details", {}, node("summary", {}, `differences from ${name}`), box);
@@ -127,7 +127,7 @@ function changes(a, b) {
   return [around(a.slice(0, from)), ...made, around(a.slice(enda))].filter(Boolean);
 }
 
-// The longest common words of `x` and `y` in order: runs of [kind, words], kind empty where both have them.
+// Longest common subsequence of words: runs of [kind, words]. The kind is empty for common words.
 function aligned(x, y) {
   const lengths = Array.from({ length: x.length + 1 }, () => new Uint16Array(y.length + 1));
   for (let i = x.length - 1; i >= 0; i -= 1)
@@ -159,7 +159,7 @@ function verdictMark(run, i) {
 function side(run, i, part, other, most) {
   const record = part && part.records[state.q];
   const head = node("h2", {}, `${letter(programOf(run))} ${data.runs[run].name}`);
-  if (!record) return node("div", { class: "side" }, head, paragraph("This run has not run this question."));
+  if (!record) return node("div", { class: "side" }, head, paragraph("This run does not have this question."));
   const { calls } = record.ledger;
   const tokens = sum(calls.map((call) => call.prompt_tokens + call.completion_tokens));
   const failure = record.failure && `failed: ${record.failure.boundary}/${record.failure.error}: ${record.failure.message}`;
