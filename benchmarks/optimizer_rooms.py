@@ -166,7 +166,7 @@ def main() -> None:
         cells = []
         for room in ROOMS:
             word, _, gain = cell(name, room)
-            cells.append(f"{word} {gain:+.2f}")
+            cells.append(f"{word} {gain:+z.2f}")
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
 
 
