@@ -416,5 +416,5 @@ def test_a_retriever_is_made_over_passages_a_folder_or_a_data_set(tmp_path: Path
         assert hit.text == "Turin lies on the Po."
     with pytest.raises(ConfigError, match="needs one of passages"):
         rb.make_retriever("bm25")
-    with pytest.raises(ConfigError, match="no folder of documents"):
+    with pytest.raises(ConfigError, match="no folder absent"):
         rb.make_retriever("bm25", "absent")
