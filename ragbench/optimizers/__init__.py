@@ -1,4 +1,4 @@
-"""Optimizers: each over one of DSPy's; `base` has the contract they share."""
+"""Optimizers, each based on one of DSPy's. `base` defines their common contract."""
 
 from ragbench.optimizers import bootstrap, chain, ensemble, external, instructions, knn, mipro
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, measure

@@ -1,7 +1,7 @@
-"""Arguments of DSPy's optimizers, and of strangers', as knobs under their own names.
+"""Arguments of DSPy's and third-party optimizers as parameters under their own names.
 
-An optimizer is a class with a constructor and a method `compile`; what these two take is what
-`--opt-set` sets. What a task supplies itself (questions, metric, LMs, seed, workers) is no knob.
+An optimizer is a class with a constructor and a method `compile`. `--opt-set` sets the arguments of
+both, except those that a task supplies (questions, metric, LMs, seed, workers).
 """
 
 import inspect
@@ -20,8 +20,8 @@ K = TypeVar("K", bound=Knobs)
 Arguments = dict[str, Any]
 Parameters = dict[str, inspect.Parameter]
 
-#: What a task supplies, under the names that DSPy's optimizers have for it, and what only writes
-#: to a terminal or to a service.
+#: Arguments that a task supplies, by DSPy's names, and arguments that only write to a terminal
+#: or a service.
 SUPPLIED = frozenset({
     "student", "trainset", "valset", "devset", "metric", "teacher", "teacher_settings",
     "eval_kwargs", "prompt_model",
@@ -34,7 +34,7 @@ _EXTERNAL = re.compile(r"[\w./\\~-]+:[A-Za-z_]\w*")
 
 
 class Argued(Knobs):
-    """Knobs whose values are read as JSON where they are text."""
+    """Parameters that parse text values as JSON."""
 
     @field_validator("*", mode="before")
     @classmethod
@@ -49,7 +49,7 @@ class Argued(Knobs):
 
 
 def parameters_of(function: Callable[..., Any]) -> Parameters:
-    """The named parameters of `function`, without `self`; empty where they are unknown."""
+    """Return the named parameters of `function` without `self`, or none if unknown."""
     try:
         declared = inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -59,13 +59,13 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
 
 
 def is_by_name(compile: Callable[..., Any]) -> bool:
-    """Whether `compile` takes the student by its name alone, and not as its first argument."""
+    """Return True if `compile` takes the student only by name, not as its first argument."""
     first = next(iter(parameters_of(compile).values()), None)
     return first is not None and first.kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def settings_of(function: Callable[..., Any]) -> Parameters:
-    """The parameters of `function`, without the first one of `compile`, which is the student."""
+    """Return the parameters of `function`, without the student of a `compile`."""
     parameters = parameters_of(function)
     if function.__name__ == "compile" and parameters and not is_by_name(function):
         del parameters[next(iter(parameters))]
@@ -75,10 +75,15 @@ def settings_of(function: Callable[..., Any]) -> Parameters:
 def knobs_of(
     base: type[K], functions: Collection[Callable[..., Any]], *, without: Collection[str] = ()
 ) -> type[K]:
-    """`base` with a knob more for each argument of `functions` that no task supplies.
+    """Return a subclass of `base` with a parameter for each argument that no task supplies.
 
-    One that is left out is not passed, so that its default is the function's own. What ends in
-    `_key` is none: it would be stored.
+    An unset parameter is not passed, so the function's own default applies. Arguments that end in
+    `_key` are excluded, because parameters are stored.
+
+    Args:
+        base: Class of the parameters.
+        functions: Functions whose arguments to add.
+        without: Names to exclude.
     """
     fields: Arguments = {}
     for function in functions:
@@ -94,10 +99,14 @@ def knobs_of(
 
 
 def passed_to(function: Callable[..., Any], knobs: Knobs) -> Arguments:
-    """The arguments of `function` that were given as knobs; what names code is imported.
+    """Return the arguments of `function` that the user set, and import the code that they name.
+
+    Args:
+        function: A constructor or a `compile`.
+        knobs: Parameters, from `knobs_of`.
 
     Raises:
-        ConfigError: the code cannot be imported, or was not given on this command.
+        ConfigError: The code cannot be imported, or the user did not name it in this command.
     """
     arguments = {}
     for name in parameters_of(function):
@@ -114,12 +123,17 @@ def passed_to(function: Callable[..., Any], knobs: Knobs) -> Arguments:
 
 
 def supplied_to(function: Callable[..., Any], supplied: Arguments) -> Arguments:
-    """Those of `supplied` that `function` takes; one that takes any keyword gets no more."""
+    """Return those of `supplied` that `function` declares.
+
+    Args:
+        function: A constructor or a `compile`. Its `**kwargs` get nothing.
+        supplied: Arguments from the task, by name.
+    """
     return {name: supplied[name] for name in settings_of(function) if name in supplied}
 
 
 def shown(knobs: Knobs) -> Arguments:
-    """`knobs` as JSON holds them; an object stands by its class."""
+    """Return `knobs` as JSON values, with the class name of each object."""
     return knobs.model_dump(mode="json", fallback=_class_of)
 
 

@@ -1,8 +1,8 @@
-"""What every optimizer stands on: the contract, and the score of a program.
+"""Contract of the optimizers, and the measurement of a program.
 
-An optimizer here is one of DSPy's, with its defaults that mislead a RAG program mended: it sees
-questions and answers alone, selects on the validation set, runs with an explicit seed and number
-of workers, is not ended by one bad question, and writes to a log instead of the terminal.
+An optimizer wraps one of DSPy's and changes defaults that mislead a RAG program. It sees only
+questions and answers, selects on the validation set, runs with an explicit seed and number of
+workers, continues after a failed question, and logs to a file instead of the terminal.
 """
 
 from abc import ABC, abstractmethod
@@ -49,12 +49,12 @@ from ragbench.registry import Registry
 from ragbench.user_code import digests_within
 
 PRESETS = ("light", "medium", "heavy")
-#: Between the steps of a chain.
+#: Separator of the steps of a chain.
 ARROW = "->"
 
 
 class OptimizerKnobs(Knobs):
-    """Knobs that every optimizer has."""
+    """Parameters of every optimizer."""
 
     demo_context_tokens: int = Field(
         400, ge=20, le=100_000, description="tokens of passages shown in one demonstration"
@@ -62,28 +62,28 @@ class OptimizerKnobs(Knobs):
 
 
 class Optimizer(ABC):
-    """A way to improve a program's prompts. Subclasses write `search` and `estimate`."""
+    """A method that improves a program's prompts. Subclasses define `search` and `estimate`."""
 
     name: ClassVar[str]
     description: ClassVar[str]
     source: ClassVar[str] = ""
-    #: What it is shown, and what it changes, for the table in docs/compiling.md.
+    #: Its inputs and the parts that it changes, for the table in docs/compiling.md.
     sees: ClassVar[str] = ""
     changes: ClassVar[str] = ""
-    #: The budget in words, as `estimate` computes it: T and V are training and validation
-    #: questions, P the program's predictors; knobs go by their names.
+    #: The budget of `estimate` in words. T and V are the numbers of training and validation
+    #: questions, P the number of predictors, and other names are parameters.
     formula: ClassVar[str]
     needs: ClassVar[Needs] = Needs()
     Knobs: ClassVar[type[OptimizerKnobs]] = OptimizerKnobs
-    #: Preset -> the defaults it changes; a given knob wins over both.
+    #: Preset -> the defaults that it changes. A parameter of the user has priority.
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    #: DSPy's name of an argument -> the knob that it is.
+    #: DSPy's name of an argument -> name of the parameter.
     renamed: ClassVar[Mapping[str, str]] = {}
-    #: DSPy's optimizer, whose further arguments are knobs; none are where it is None.
+    #: DSPy's optimizer, whose other arguments become parameters. None: no others.
     dspy_class: ClassVar[type[Any] | None] = None
-    #: Whether it ships what it made at a tie on validation; else the plain program is kept.
+    #: True: use its program if validation is tied. False: use the uncompiled program.
     keeps_ties: ClassVar[bool] = False
-    #: Runs of a program that one run of what it makes is.
+    #: Number of program runs in one run of the compiled program.
     runs_each: int = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -108,28 +108,41 @@ class Optimizer(ABC):
 
     @abstractmethod
     def estimate(self, size: Size) -> Budget | None:
-        """What `compile` will spend at `size`, the final validation not included.
+        """Return the cost of `compile` at `size`, without the final validation.
 
-        None where no formula says it.
+        None if no formula is known.
         """
 
     @abstractmethod
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The best program found, starting from `student`.
+        """Search for the best program and return it.
 
-        DSPy's settings hold the number of workers and let no number of errors end it.
+        DSPy's settings contain the number of workers and allow any number of errors.
+
+        Args:
+            student: The program to start from. May be changed.
+            task: Questions, metric and LMs.
         """
 
     @classmethod  # noqa: B027
     def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
-        """Give `program` what is kept beside its state, from JSON files by name; here nothing."""
+        """Apply the files of a compile to `program`. By default there are none.
+
+        Args:
+            program: The program. Changed in place.
+            files: JSON files stored next to the state, by name.
+        """
 
     @classmethod
     def attach(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
-        """Give `program` what `files` hold.
+        """Apply `files` to `program`.
+
+        Args:
+            program: The program. Changed in place.
+            files: JSON files stored next to the state, by name.
 
         Raises:
-            RunError: they are not those of this optimizer.
+            RunError: The files are not from this optimizer.
         """
         try:
             cls.use(program, files)
@@ -139,13 +152,19 @@ class Optimizer(ABC):
             raise RunError(f"cannot use {names} ({reason}); compile again") from None
 
     def arguments(self, function: Callable[..., Any] | None = None) -> Arguments:
-        """The knobs by the names of DSPy's arguments, with those given that `function` takes."""
+        """Return the parameters under DSPy's argument names.
+
+        With `function`, includes the arguments of `function` that the user set.
+        """
         named = {argument: getattr(self.knobs, knob) for argument, knob in self.renamed.items()}
         return named if function is None else named | passed_to(function, self.knobs)
 
     @property
     def identity(self) -> Arguments:
-        """What decides the result, JSON-ready: name, preset, knobs and the code that these name."""
+        """Values that determine the result, as JSON values.
+
+        These are name, preset, parameters, and a hash of the code that the parameters name.
+        """
         knobs = shown(self.knobs)
         identity: Arguments = {"name": self.name, "preset": self.preset, "knobs": knobs}
         if sources := digests_within(knobs):
@@ -153,7 +172,12 @@ class Optimizer(ABC):
         return identity
 
     def check(self, size: Size) -> None:
-        """Raise ConfigError for too few questions, MissingExtraError without the package."""
+        """Check that the optimizer can run at `size`.
+
+        Raises:
+            ConfigError: There are too few questions.
+            MissingExtraError: A package is missing.
+        """
         if self.needs.package:
             with needs_extra(f"the optimizer {self.name}"):
                 import_module(self.needs.package)
@@ -163,14 +187,19 @@ class Optimizer(ABC):
             raise ConfigError(f"optimizer {self.name} needs validation questions; there are none")
 
     def compile(self, program: RAGProgram, task: Task) -> SearchResult:
-        """The compiled program, plain and ready to save, and all candidates, best first.
+        """Compile `program` and return the result, with all candidates, best first.
 
-        `program` is left as it was. What DSPy prints and logs is in `optimizer.log` of the task's
-        folder.
+        The returned programs are plain and ready to save. DSPy's output and logs go to
+        `optimizer.log` in
+        the task's folder.
+
+        Args:
+            program: The program. Not changed.
+            task: Questions, metric and LMs.
 
         Raises:
-            RunError: the LM is down, or the prompt model's replies cannot be used.
-            ConfigError: there are too few questions.
+            RunError: The LM is down, or the prompt model's replies are unusable.
+            ConfigError: There are too few questions.
         """
         self.check(task.size(program))
         tally = Tally(for_optimizer(task.val), task.on_run)
@@ -184,8 +213,8 @@ class Optimizer(ABC):
                 result = self.search(student, task)
             except (LMInvalidRequestError, AdapterParseError) as error:
                 raise RunError(
-                    f"optimizer {self.name} got a reply it cannot use ({type(error).__name__}: "
-                    f"{_one_line(error)}); give a stronger --prompt-lm"
+                    f"optimizer {self.name} got an unusable reply ({type(error).__name__}: "
+                    f"{_one_line(error)}); use a stronger --prompt-lm"
                 ) from error
         finished = finish(result.program)
         self.attach(finished, result.files)
@@ -202,20 +231,20 @@ class Optimizer(ABC):
 class Optimizers(Registry[type[Optimizer]]):
     """Optimizers by name: registered ones, `FILE.py:Class`, and chains such as `A -> B`.
 
-    What is registered, or named, may be a class of DSPy's `Teleprompter`.
+    Each may also be a class of DSPy's `Teleprompter`.
     """
 
-    #: Makes a chain of its name; set by `chain`.
+    #: Makes a chain from its name. Set by `chain`.
     chain_of: Callable[[str], type[Optimizer]]
-    #: Makes an optimizer of a class or an object, and its name; set by `external`.
+    #: Makes an optimizer from a class or an object, and a name. Set by `external`.
     adapt: Callable[[Any, str], type[Optimizer]]
 
     def get(self, name: str) -> type[Optimizer]:
-        """The optimizer called `name`.
+        """Return the optimizer called `name`.
 
         Raises:
-            UnknownNameError: there is none; the message has the near names.
-            ConfigError: what the name says is no optimizer.
+            UnknownNameError: There is none. The message lists similar names.
+            ConfigError: `name` refers to something else.
         """
         self._load()
         if ARROW in name:
@@ -234,10 +263,18 @@ OPTIMIZERS = Optimizers(
 
 
 def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) -> Scores:
-    """The task's scorer over `examples`; a run that raises scores 0 and is counted.
+    """Score `program` on `examples` with the task's metric.
+
+    Args:
+        program: The program.
+        examples: Full examples.
+        task: Metric, LM and workers.
+
+    Returns:
+        Scores in the order of `examples`. A run that raises scores 0 and counts as failed.
 
     Raises:
-        RunError: the LM is down.
+        RunError: The LM is down.
     """
     devset = for_optimizer(examples)
     if not devset:
@@ -253,7 +290,7 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
 
 @contextmanager
 def _working_on(task: Task) -> Iterator[None]:
-    """The settings of `task`; inside the block, an LM that is down is one line."""
+    """Apply the settings of `task` to a block, and report an LM that is down in one line."""
     context = current().plus(current().get(Side) or Side("student"))
     settings = {"lm": task.seeded(task.lm), "num_threads": task.workers, "max_errors": NEVER}
     with logged_to(task.log_folder / "optimizer.log"), use(context, **settings):
@@ -263,10 +300,10 @@ def _working_on(task: Task) -> Iterator[None]:
             raise ConfigError(str(error)) from None
         except EndlessError as error:
             raise RunError(_one_line(error)) from None
-        except (LMDownError, LMError) as error:  # the latter of a prompt model
+        except (LMDownError, LMError) as error:  # a prompt model raises LMError
             raise RunError(
-                f"the LM takes no more calls ({_one_line(error)}); when it does, give the same "
-                "command again: finished calls are kept"
+                f"the LM refuses calls ({_one_line(error)}); repeat the command later, "
+                "finished calls are saved"
             ) from (error if isinstance(error, LMError) else None)
 
 

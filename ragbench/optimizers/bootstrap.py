@@ -1,6 +1,6 @@
 """Demonstrations: labelled questions, the program's right answers, and a search over the latter.
 
-Bootstrapping is of DSPy (Khattab et al. 2023, arXiv:2310.03714).
+Bootstrapping is DSPy's (Khattab et al. 2023, arXiv:2310.03714).
 """
 
 from typing import Any, ClassVar, Literal, cast
@@ -15,7 +15,7 @@ from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
-#: DSPy's names of what is asked of a bootstrap, and ours.
+#: DSPy's argument names of a bootstrap -> parameter names.
 SHOT_NAMES = {
     "max_bootstrapped_demos": "bootstrapped",
     "max_labeled_demos": "labeled",
@@ -24,14 +24,14 @@ SHOT_NAMES = {
 
 
 class LabeledKnobs(OptimizerKnobs):
-    """Knobs of `labeled`."""
+    """Parameters of `labeled`."""
 
     labeled: int = Field(8, ge=1, le=100, description="demonstrations per predictor")
 
 
 @OPTIMIZERS.register("labeled")
 class Labeled(Optimizer):
-    """`dspy.LabeledFewShot`. Only predictors whose outputs the data holds (`answer`) get any."""
+    """`dspy.LabeledFewShot`. Affects only predictors whose outputs are in the data (`answer`)."""
 
     name = "labeled"
     description = "questions and answers as demonstrations, chosen by seed; no LM call"
@@ -56,7 +56,7 @@ class Labeled(Optimizer):
 
 
 class DemoKnobs(OptimizerKnobs):
-    """Knobs of all that bootstrap demonstrations."""
+    """Parameters of all optimizers that bootstrap demonstrations."""
 
     bootstrapped: int = Field(4, ge=1, le=64, description="demonstrations from right answers")
     labeled: int = Field(4, ge=0, le=64, description="demonstrations in all, with labelled ones")
@@ -68,14 +68,14 @@ class DemoKnobs(OptimizerKnobs):
 
 
 class BootstrapKnobs(DemoKnobs):
-    """Knobs of `bootstrap`, and of those that may try a question more than once."""
+    """Parameters of `bootstrap` and other optimizers that may retry a question."""
 
     rounds: int = Field(1, ge=1, le=10, description="attempts per question, the later ones sampled")
 
 
 @OPTIMIZERS.register("bootstrap")
 class Bootstrap(Optimizer):
-    """`dspy.BootstrapFewShot`: runs training questions until enough were answered exactly."""
+    """`dspy.BootstrapFewShot`. Runs training questions until enough answers are exact."""
 
     name = "bootstrap"
     description = "demonstrations from training questions that the program answers exactly"
@@ -92,7 +92,7 @@ class Bootstrap(Optimizer):
     }
 
     def estimate(self, size: Size) -> Budget:
-        """One bootstrap, in which all or none of the questions may succeed at once."""
+        """Return the cost range of one bootstrap: all questions succeed at once, or none."""
         return Budget(teacher_runs=bootstrap_runs(self.knobs, size.n_train))
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
@@ -101,14 +101,14 @@ class Bootstrap(Optimizer):
 
 
 class RandomSearchKnobs(BootstrapKnobs):
-    """Knobs of `random_search`."""
+    """Parameters of `random_search`."""
 
     candidates: int = Field(4, ge=1, le=100, description="shuffled bootstraps tried")
 
 
 @OPTIMIZERS.register("random_search")
 class RandomSearch(Optimizer):
-    """`dspy.BootstrapFewShotWithRandomSearch`: also tries no demonstrations and labelled ones."""
+    """`dspy.BootstrapFewShotWithRandomSearch`. Also tries zero-shot and labelled ones."""
 
     name = "random_search"
     description = "several bootstraps, zero-shot and labelled demonstrations; the best of them"
@@ -125,7 +125,7 @@ class RandomSearch(Optimizer):
     presets = {"medium": {"candidates": 8}, "heavy": {"candidates": 16}}  # noqa: RUF012
 
     def estimate(self, size: Size) -> Budget:
-        """Bootstraps of 1 to `bootstrapped` demonstrations, and a validation of each candidate."""
+        """Return the cost of the bootstraps and of a validation per candidate."""
         n = self.knobs.candidates
         shuffled = bootstrap_runs(self.knobs, size.n_train, least=1).times(n)
         return Budget(
@@ -141,7 +141,7 @@ class RandomSearch(Optimizer):
 
 
 class OptunaKnobs(BootstrapKnobs):
-    """Knobs of `optuna`."""
+    """Parameters of `optuna`."""
 
     bootstrapped: int = Field(8, ge=1, le=64, description="demonstrations to choose from")
     labeled: int = Field(8, ge=0, le=64, description="the same, filled up with labelled questions")
@@ -150,9 +150,9 @@ class OptunaKnobs(BootstrapKnobs):
 
 @OPTIMIZERS.register("optuna")
 class Optuna(Optimizer):
-    """`dspy.BootstrapFewShotWithOptuna`, which shows each predictor one demonstration.
+    """`dspy.BootstrapFewShotWithOptuna`, which gives each predictor one demonstration.
 
-    DSPy's leaves the sampler without a seed, and fails if a predictor got no demonstration.
+    DSPy's version does not seed the sampler, and fails if a predictor has no demonstration.
     """
 
     name = "optuna"
@@ -198,12 +198,18 @@ class Optuna(Optimizer):
 
 
 def teaching(knobs: Any, task: Task) -> Arguments:
-    """Returns what DSPy's few-shot optimizers take of `task`: teacher, and metric of right runs."""
+    """Return the teacher settings and the metric for DSPy's few-shot optimizers."""
     metric = one_step_each(task.metric) if knobs.loop_steps == "turns" else task.metric
     return {"metric": metric, "teacher_settings": task.teacher_settings}
 
 
 def bootstrap_runs(knobs: Any, n_train: int, *, least: int | None = None) -> Range:
-    """Program runs of one bootstrap that ends at `least` successes, by default `bootstrapped`."""
+    """Return the number of program runs of one bootstrap.
+
+    Args:
+        knobs: Parameters, with `bootstrapped` and optionally `rounds`.
+        n_train: Number of training questions.
+        least: Number of successes that ends the bootstrap. None: `bootstrapped`.
+    """
     ends_at = knobs.bootstrapped if least is None else least
     return Range(min(ends_at, n_train), n_train * getattr(knobs, "rounds", 1))

@@ -1,8 +1,8 @@
-"""Chains: optimizers one after another, such as `bootstrap -> mipro`.
+"""Chains: optimizers in sequence, such as `bootstrap -> mipro`.
 
-Each step starts from what the one before made, with its instructions and demonstrations, and the
-best on the validation questions is kept, of equals the earliest. It is the part of
-`dspy.BetterTogether` that changes prompts (Soylu et al. 2024, arXiv:2407.10930); the other part
+Each step starts from the result of the previous one, with its instructions and demonstrations. The
+best result on the validation questions is selected, the earliest if tied. This is the part of
+`dspy.BetterTogether` that changes prompts (Soylu et al. 2024, arXiv:2407.10930). The other part
 trains weights.
 """
 
@@ -24,7 +24,7 @@ from ragbench.ranges import Range
 
 
 class Chain(Optimizer):
-    """Several optimizers, each of which starts from what the one before made."""
+    """Several optimizers, each of which starts from the result of the previous one."""
 
     steps: ClassVar[tuple[str, ...]]
     description = "one optimizer after another; the best of all on validation is kept"
@@ -54,12 +54,12 @@ class Chain(Optimizer):
 
     @property
     def identity(self) -> Arguments:
-        """What decides the result, with the knobs of each step."""
+        """Values that determine the result, with the parameters of each step."""
         knobs = {**shown(self.knobs), "steps": [step.identity for step in self.parts]}
         return {**super().identity, "knobs": knobs}
 
     def estimate(self, size: Size) -> Budget | None:
-        """The sum of all steps, and a validation of what each made."""
+        """Return the total cost of all steps, with a validation of each result."""
         total = Budget()
         for step in self.parts:
             budget = step.estimate(size)
@@ -70,13 +70,13 @@ class Chain(Optimizer):
         return total
 
     def check(self, size: Size) -> None:
-        """Raise ConfigError where a step has too few questions."""
+        """Check every step, which raises ConfigError if there are too few questions."""
         super().check(size)
         for step in self.parts:
             step.check(size)
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The best of what the steps made."""
+        """Run the steps and return the best of their results."""
         best = -math.inf
         chosen = student
         notes: dict[str, Any] = {}
@@ -98,38 +98,38 @@ class Chain(Optimizer):
             notes[f"{number + 1} {step.name}"] = {"score": mean, **result.notes}
         return SearchResult(chosen, notes=notes)
 
-    #: Whether the training questions are in another order for each step.
+    #: True: shuffle the training questions for each step after the first.
     shuffles: ClassVar[bool] = False
 
 
 @lru_cache(maxsize=64)
 def chain_of(name: str) -> type[Optimizer]:
-    """The chain that `name` says, such as `bootstrap -> mipro`.
+    """Return the chain called `name`, such as `bootstrap -> mipro`.
 
     Raises:
-        UnknownNameError: a step has no such optimizer.
-        ConfigError: a step keeps files beside the program, which no other step reads.
+        UnknownNameError: There is no optimizer with the name of a step.
+        ConfigError: A step stores files next to the program, which other steps do not read.
     """
     steps = tuple(step.strip() for step in name.split(ARROW))
     needs = Needs()
     for step in steps:
         kind = OPTIMIZERS.get(step)
         if kind.use.__func__ is not Optimizer.use.__func__:  # type: ignore[attr-defined]
-            raise ConfigError(f"{step} cannot be a step of a chain: it keeps more than prompts")
+            raise ConfigError(f"{step} cannot be a step of a chain: it saves more than prompts")
         needs = needs.plus(kind.needs)
     members = {"name": f" {ARROW} ".join(steps), "steps": steps, "needs": needs}
     return cast(type[Optimizer], type("NamedChain", (Chain,), members))
 
 
 class BetterTogetherKnobs(OptimizerKnobs):
-    """Knobs of `better_together`."""
+    """Parameters of `better_together`."""
 
     strategy: str = Field("random_search -> random_search", description="optimizers in order")
 
 
 @OPTIMIZERS.register("better_together")
 class BetterTogether(Chain):
-    """The part of `dspy.BetterTogether` that changes prompts: p -> p of its p -> w -> p."""
+    """The prompt steps of `dspy.BetterTogether`: p -> p of its p -> w -> p."""
 
     name = "better_together"
     description = "prompt optimizers in turn, over training questions shuffled between them"

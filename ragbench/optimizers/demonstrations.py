@@ -1,9 +1,9 @@
-"""Demonstrations as they are shown: whole, of the fields of their predictor, and short enough.
+"""Demonstrations in prompts: complete, with only their predictor's fields, and short enough.
 
-A bootstrapped demonstration carries the full inputs of the call it was taken from, for RAG every
-passage of every hop; four of them overflow a small model's context. And DSPy adds each training
-example to every predictor, so that one that plans or grades is shown replies "not supplied", and a
-reader is shown an answer without the passages that it was read from.
+A bootstrapped demonstration has the full inputs of its call. For RAG these are all passages of all
+hops, and four demonstrations overflow a small model's context. DSPy also adds each training example
+to every predictor. So a planner or grader would see replies of "not supplied", and a reader would
+see answers without their passages.
 """
 
 import itertools
@@ -15,24 +15,26 @@ import dspy
 from ragbench.data.base import jsonable
 from ragbench.tokens import estimate_tokens, first_tokens
 
-#: Items of a list that would be left with fewer tokens than this are dropped.
+#: Minimum tokens of a trimmed list item. Shorter items are dropped.
 _LEAST = 15
 
 
 def fit_demos(
     demos: Sequence[Any], signature: type[dspy.Signature], *, max_tokens: int | None
 ) -> list[dict[str, Any]]:
-    """The demonstrations that are whole for `signature`, each trimmed to `max_tokens`.
+    """Return the demonstrations that are complete for `signature`, each trimmed to `max_tokens`.
 
-    One without an input or an output is left out. Only the signature's fields are kept, as plain
-    JSON values. With None nothing is trimmed.
+    Args:
+        demos: Demonstrations. Those with a missing input or output are dropped.
+        signature: Signature. Only its fields are included, as plain JSON values.
+        max_tokens: Maximum tokens of the inputs of one demonstration. None: no limit.
     """
     tokens = 10**9 if max_tokens is None else max_tokens
     return [_trimmed(demo, signature, tokens) for demo in demos if is_whole(demo, signature)]
 
 
 def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
-    """Whether `demo` has every output of `signature`, and every input that has no default."""
+    """Return True if `demo` has every output of `signature` and every required input."""
     for name, field in signature.fields.items():
         optional = name in signature.input_fields and not field.is_required()
         if demo.get(name) is None and not optional:
@@ -41,11 +43,13 @@ def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
 
 
 def one_step_each(metric: Callable[..., Any]) -> Callable[..., Any]:
-    """`metric`, under which the trace of a right run keeps one call of each predictor.
+    """Wrap `metric` so that the trace of a right run retains one call of each predictor.
 
-    A bootstrap of DSPy makes one demonstration of the calls of one predictor, half of the time of
-    the last, so that a loop may be shown its end alone. Here right runs take turns: the first shows
-    the first call, the next one the last, then the second, and so on.
+    DSPy's bootstrap makes one demonstration from the calls of a predictor, in half of the cases
+    from
+    the last call. So a loop may only show its end. Here right runs alternate: the first run shows
+    the
+    first call, the next run the last, then the second, and so on.
     """
     turns = itertools.count()
 
@@ -72,10 +76,11 @@ def _at_turn(calls: Sequence[Any], turn: int) -> Any:
 def _trimmed(
     demo: Mapping[str, Any], signature: type[dspy.Signature], max_tokens: int
 ) -> dict[str, Any]:
-    """`demo` with its inputs, the question apart, cut to `max_tokens` in all, the longest last.
+    """Return `demo` with its inputs, except the question, cut to `max_tokens` together.
 
-    Of a list, and of the lines of a text, those that hold the demonstrated answer are kept first,
-    since a demonstration whose proof is cut away teaches to guess; order and numbering stay.
+    The longest inputs are cut last. From a list, and from the lines of a text, items with the
+    demonstrated answer are selected first, because a demonstration without its evidence teaches
+    guessing. Order and numbering are unchanged.
     """
     fields = {name: jsonable(demo[name]) for name in signature.fields if demo.get(name) is not None}
     outputs = [fields[name] for name in signature.output_fields]

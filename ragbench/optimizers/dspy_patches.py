@@ -1,7 +1,7 @@
-"""What DSPy's optimizers do that no setting changes, and the parts of it that are not public.
+"""Changes to DSPy's optimizers that no setting makes, and their private parts.
 
-Inside `logged_to` they write to a file instead of the terminal, and ask no slow question twice.
-Both hold for the process while a compile searches, and end with the block.
+Inside `logged_to`, optimizers write to a file instead of the terminal, and do not resubmit slow
+questions. Both apply to the whole process until the block ends.
 """
 
 import contextlib
@@ -22,10 +22,11 @@ _LOGGERS = ("dspy", "optuna", "gepa")
 
 @contextlib.contextmanager
 def logged_to(log_file: Path) -> Iterator[None]:
-    """Inside the block, what optimizers print, log and draw goes to `log_file`, appended.
+    """Redirect the output and logs of optimizers to `log_file` inside the block, in append mode.
 
-    Where that cannot be written it is lost: no search fails for its log. DSPy asks no question a
-    second time inside the block.
+    If the file cannot be written, the output is lost and the search continues. DSPy does not
+    resubmit
+    questions inside the block.
     """
     try:
         log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +48,11 @@ def logged_to(log_file: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_resubmission() -> Iterator[None]:
-    """Inside the block, `dspy.Evaluate` and `dspy.Parallel` ask no slow question a second time.
+    """Stop `dspy.Evaluate` and `dspy.Parallel` from resubmitting slow questions inside the block.
 
-    They resubmit one that takes 120 s when few are left, which spends twice and can outlive the
-    run, and offer no setting for it.
+    DSPy resubmits a question after 120 s if few are left. This costs twice, can outlive the run,
+    and
+    has no setting.
     """
 
     def without_timeout(executor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +77,7 @@ def _replaced(module: Any, name: str, value: Any) -> Iterator[None]:
 
 
 class _Redacted(io.TextIOBase):
-    """Writes to `file` what is written to it, without keys: a provider may quote one."""
+    """A text stream that writes to `file` without keys, which a provider may quote."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file

@@ -1,7 +1,7 @@
 """Several compiled programs that vote: the best candidates of a random search.
 
-`dspy.Ensemble` asks every program at each question and reduces their predictions; its result cannot
-be saved. Here their demonstrations are saved as JSON beside the program, which is the best of them.
+`dspy.Ensemble` asks every program each question and combines their predictions, but cannot be
+saved. Here the demonstrations of all programs are saved as JSON next to the best program.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ MEMBERS = "ensemble.json"
 
 
 class EnsembleKnobs(RandomSearchKnobs):
-    """Knobs of `ensemble`."""
+    """Parameters of `ensemble`."""
 
     size: int = Field(3, ge=2, le=20, description="programs that vote")
 
@@ -39,7 +39,7 @@ class Ensemble(RandomSearch):
 
     @property
     def runs_each(self) -> int:  # type: ignore[override]
-        """One run is one of each program."""
+        """Number of programs that one run asks."""
         return int(self.knobs.size)
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
@@ -54,14 +54,18 @@ class Ensemble(RandomSearch):
 
     @classmethod
     def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
-        """Let each question of `program` be asked of all programs among `files`."""
+        """Make `program` ask all programs in `files` each question."""
         let_vote(program, files[MEMBERS]["members"])
 
 
 def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
-    """Let each call of `program` ask a copy with the demonstrations of each of `members`.
+    """Make `program` answer by the vote of copies, one per item of `members`.
 
-    The most common answer wins; of answers as common, that of the better program, which is first.
+    The most common answer wins. If tied, the answer of the better program wins, which is the first.
+
+    Args:
+        program: The program. Changed in place.
+        members: Demonstrations by predictor, of each program.
     """
     for member in members:
         for name, _ in program.named_predictors():

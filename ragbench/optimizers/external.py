@@ -1,10 +1,10 @@
-"""An optimizer of one's own: any `dspy.teleprompt.Teleprompter`, called as DSPy calls it.
+"""Third-party optimizers: any `dspy.teleprompt.Teleprompter`, called as DSPy calls it.
 
-It is named as `path/to/file.py:Class` or `package.module:Class`, registered by an entry point, or
-handed over as an object. Its constructor and `compile` are given what they take by DSPy's names:
-student, training and validation questions, the metric in its full form, teacher, prompt model,
-seed and workers. All else that they take is a knob. It works on the same students as the optimizers
-that ship, so that limits, journal, resume and the record of candidates are the same.
+It is given as `path/to/file.py:Class` or `package.module:Class`, registered by an entry point, or
+passed as an object. Its constructor and `compile` receive the arguments that they declare under
+DSPy's names: student, training and validation questions, the metric in its full form, teacher,
+prompt model, seed and workers. All other arguments are parameters. It works on the same students as
+the built-in optimizers, so limits, log, resume and recorded candidates are the same.
 """
 
 import copy
@@ -36,7 +36,7 @@ from ragbench.user_code import contained, digest_of_plugin, digest_of_spec, load
 
 
 class OwnOptimizer(Optimizer):
-    """An optimizer of a stranger; `made` is its class, or the object that was handed over."""
+    """A third-party optimizer. `made` is its class, or the user's object."""
 
     made: ClassVar[Any]
     sees = "what it asks for"
@@ -46,11 +46,11 @@ class OwnOptimizer(Optimizer):
     needs = Needs(prompt_lm=True, teacher=True)
 
     def estimate(self, size: Size) -> None:
-        """Unknown: no formula says what a stranger's optimizer does."""
+        """Return None, because no formula is known."""
 
     @property
     def identity(self) -> Arguments:
-        """Name, knobs, and what tells its code from others: a changed one is another compile."""
+        """Name, parameters and code identity. Changed code is another compile."""
         if is_kept(self.name):
             source = tag_of(self.name)
         elif ":" in self.name:
@@ -60,7 +60,7 @@ class OwnOptimizer(Optimizer):
         return {**super().identity, "source": source}
 
     def check(self, size: Size) -> None:
-        """Raise ConfigError where it needs an argument that nobody gives."""
+        """Check that every required argument is set, which raises ConfigError otherwise."""
         super().check(size)
         for function in _functions_of(type(self).made):
             for name, parameter in settings_of(function).items():
@@ -69,16 +69,20 @@ class OwnOptimizer(Optimizer):
                     raise ConfigError(f"optimizer {self.name} needs --opt-set {name}=VALUE")
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """What its `compile` gives; where that gives nothing, the student, which it changed.
+        """Return the result of its `compile`, or the student if it returns None.
+
+        Args:
+            student: The program to start from. May be changed.
+            task: Questions, metric and LMs.
 
         Raises:
-            ConfigError: it fails, or gives no program of the student's kind.
+            ConfigError: It fails, or does not return a program of the student's class.
         """
         fields = {}
         for name, predictor in student.named_predictors():
             signature = predictor.signature
             fields[name] = [*signature.fields]
-            # Some write into the class that they were given.
+            # Some optimizers write into the signature class.
             predictor.signature = signature.with_instructions(signature.instructions)
         supplied = self._supplied(student, task)
         try:
@@ -95,7 +99,7 @@ class OwnOptimizer(Optimizer):
                     compiled = compile(student, **arguments)
         except (RagbenchError, LMError, AdapterParseError):
             raise
-        except Exception as error:  # whatever a stranger's optimizer raises
+        except Exception as error:  # third-party code may raise anything
             reason = f"{type(error).__name__}: {message_of(error)}"
             raise ConfigError(
                 f"optimizer {self.name} failed: {' '.join(reason.split())}"
@@ -104,20 +108,20 @@ class OwnOptimizer(Optimizer):
             compiled = student
         if not isinstance(compiled, type(student)):
             raise ConfigError(
-                f"optimizer {self.name} gave {type(compiled).__name__}, not the program that it "
-                "was given to compile"
+                f"optimizer {self.name} returned {type(compiled).__name__}, not a program of the "
+                f"class {type(student).__name__}"
             )
         for name, predictor in compiled.named_predictors():
             names = [*predictor.signature.fields]
             if names != fields.get(name):
                 raise ConfigError(
-                    f"optimizer {self.name} gave {name} the fields {', '.join(names)}; a compiled "
-                    f"program keeps those it has: {', '.join(fields.get(name, ['none']))}"
+                    f"optimizer {self.name} changed the fields of {name} to {', '.join(names)}; "
+                    f"they must stay {', '.join(fields.get(name, ['none']))}"
                 )
         return SearchResult(compiled)
 
     def _supplied(self, student: RAGProgram, task: Task) -> Arguments:
-        """What DSPy's optimizers take, by the names that they have for it."""
+        """Return the arguments from the task, by DSPy's names."""
         teacher = None
         if task.teacher is not None:
             teacher = student.deepcopy()
@@ -146,7 +150,7 @@ class OwnOptimizer(Optimizer):
         if isinstance(source, type):
             init = _functions_of(source)[0]
             return source(**supplied_to(init, supplied), **passed_to(init, self.knobs))
-        # A copy of the object whose LMs are metered, and that has a metric.
+        # Copy the object, meter its LMs, and supply missing values such as the metric.
         optimizer = copy.copy(source)
         for name, value in vars(source).items():
             if isinstance(value, dspy.LM) and not isinstance(value, RagbenchLM):
@@ -161,20 +165,20 @@ def _kind_of(source: Any) -> Any:
 
 
 def _functions_of(source: Any) -> list[Any]:
-    """What takes the arguments of an optimizer: its constructor, unless it is made, and compile."""
+    """Return the constructor, if `source` is a class, and `compile`."""
     made = not isinstance(source, type)
     return [source.compile] if made else [source.__init__, source.compile]
 
 
 def keep_optimizer(optimizer: Any, *, name: str = "") -> str:
-    """Return the name of an optimizer object or class in configs of this process.
+    """Register an optimizer object or class and return its name in configs of this process.
 
     Args:
         optimizer: A `dspy.teleprompt.Teleprompter`, or its class.
-        name: The caller's word for it, which a compile is found by.
+        name: The caller's name, which identifies its compiles.
 
     Raises:
-        ConfigError: it is no optimizer.
+        ConfigError: It is not an optimizer.
     """
     kind = _kind_of(optimizer)
     if not (issubclass(kind, Optimizer) or callable(getattr(kind, "compile", None))):
@@ -182,33 +186,37 @@ def keep_optimizer(optimizer: Any, *, name: str = "") -> str:
             f"optimizer={repr(optimizer)[:80]} is neither a name nor a dspy.teleprompt.Teleprompter"
         )
     if isinstance(optimizer, Optimizer):
-        raise ConfigError(f"give the optimizer {optimizer.name} by its name, with opt_set")
+        raise ConfigError(f"pass optimizer={optimizer.name!r} as a name, with opt_set")
     return keep(optimizer, f"{kind.__module__}:{kind.__name__}", name=name)
 
 
 @OPTIMIZERS.outside
 def load_optimizer(spec: str) -> Any:
-    """What `spec` names: a class of optimizers, or the object that was handed over under it.
+    """Return the class or the object that `spec` names.
 
     Raises:
-        ConfigError: it cannot be imported, or the user did not give it on this command.
+        ConfigError: It cannot be imported, or the user did not name it in this command.
     """
     return find(spec) if is_kept(spec) else load_object(spec, "--optimizer")
 
 
 def optimizer_of(source: Any, name: str) -> type[Optimizer]:
-    """`source` as an optimizer of ragbench, which it may be.
+    """Return `source` as an optimizer of ragbench.
+
+    Args:
+        source: A class of ragbench or DSPy, or an object.
+        name: Name of the optimizer.
 
     Raises:
-        ConfigError: it is neither that nor one of DSPy's.
+        ConfigError: `source` is not an optimizer.
     """
     kind = _kind_of(source)
     if issubclass(kind, Optimizer):
         return cast(type[Optimizer], kind)
     if not callable(getattr(kind, "compile", None)):
         raise ConfigError(
-            f"{name} is no optimizer: it has no method compile(student, *, trainset, ...) as "
-            "dspy.teleprompt.Teleprompter has"
+            f"{name} is not an optimizer: it has no method compile(student, *, trainset, ...) like "
+            "dspy.teleprompt.Teleprompter"
         )
     return _own(source, name)
 
@@ -216,7 +224,7 @@ def optimizer_of(source: Any, name: str) -> type[Optimizer]:
 @lru_cache(maxsize=64)
 def _own(source: Any, name: str) -> type[Optimizer]:
     kind = _kind_of(source)
-    summary = (inspect.getdoc(kind) or "an optimizer of one's own").partition("\n")[0]
+    summary = (inspect.getdoc(kind) or "a third-party optimizer").partition("\n")[0]
     members = {
         "name": name, "made": source, "description": summary, "source": kind.__module__,
         "Knobs": knobs_of(OptimizerKnobs, _functions_of(source)),

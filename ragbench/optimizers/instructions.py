@@ -1,4 +1,4 @@
-"""Instructions that a prompt model writes, some with demonstrations beside them."""
+"""Optimizers with a prompt model that writes instructions, some with demonstrations too."""
 
 import logging
 import random
@@ -20,19 +20,19 @@ logger = logging.getLogger("dspy.ragbench")  # goes to the log of the compile
 
 
 class COPROKnobs(OptimizerKnobs):
-    """Knobs of `copro`."""
+    """Parameters of `copro`."""
 
     breadth: int = Field(4, ge=2, le=50, description="instructions per predictor and round")
     depth: int = Field(2, ge=1, le=10, description="rounds")
-    temperature: float = Field(1.0, ge=0, le=2, description="of the prompt model")
+    temperature: float = Field(1.0, ge=0, le=2, description="temperature of the prompt model")
 
 
 @OPTIMIZERS.register("copro")
 class COPRO(Optimizer):
-    """`dspy.COPRO`, scored on the validation set: it has no other use for data.
+    """`dspy.COPRO`, scored on the validation set, because it has no other use for data.
 
-    DSPy's scores each candidate on all training questions, and takes no seed; the seed goes to the
-    prompt model.
+    DSPy's version scores each candidate on all training questions, and takes no seed. Here the seed
+    applies to the prompt model.
     """
 
     name = "copro"
@@ -55,7 +55,7 @@ class COPRO(Optimizer):
     }
 
     def estimate(self, size: Size) -> Budget:
-        """A validation per candidate; with several predictors all are scored again each round."""
+        """Return the cost: a validation per candidate, all again each round if P > 1."""
         b = self.knobs.breadth
         d = self.knobs.depth
         p = size.n_predictors
@@ -76,7 +76,7 @@ class COPRO(Optimizer):
 
 
 class GEPAKnobs(OptimizerKnobs):
-    """Knobs of `gepa`."""
+    """Parameters of `gepa`."""
 
     candidates: int = Field(6, ge=2, le=100, description="sets the budget by DSPy's formula")
     runs: int = Field(0, ge=0, le=100_000, description="program runs; 0 for DSPy's formula")
@@ -88,7 +88,7 @@ class GEPAKnobs(OptimizerKnobs):
 
 @OPTIMIZERS.register("gepa")
 class GEPA(Optimizer):
-    """`dspy.GEPA`; its feedback names the missed hop and the wrong form."""
+    """`dspy.GEPA`, with feedback that names missed hops and wrong forms."""
 
     name = "gepa"
     description = "instructions rewritten by a prompt model that reads what went wrong"
@@ -108,7 +108,7 @@ class GEPA(Optimizer):
     dspy_class = dspy.GEPA
 
     def runs(self, size: Size) -> int:
-        """Program runs: those given, or those of DSPy's formula."""
+        """Return the number of program runs: the given one, or that of DSPy's formula."""
         if self.knobs.runs and self.knobs.max_full_evals:
             raise ConfigError("optimizer gepa: runs and max_full_evals are two budgets; give one")
         if self.knobs.runs:
@@ -128,7 +128,7 @@ class GEPA(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         folder = task.log_folder / "gepa"
-        # Its log does not hold the state of its random numbers: after a kill the cache replays all.
+        # Its log lacks the random state, so after a kill the cache must replay everything.
         shutil.rmtree(folder, ignore_errors=True)
         size = task.size(student)
         arguments = {
@@ -143,19 +143,20 @@ class GEPA(Optimizer):
 
 
 class SIMBAKnobs(OptimizerKnobs):
-    """Knobs of `simba`."""
+    """Parameters of `simba`."""
 
     minibatch: int = Field(8, ge=1, le=1000, description="training questions per step")
     candidates: int = Field(4, ge=2, le=50, description="samples per question; programs per step")
     steps: int = Field(4, ge=1, le=100, description="steps")
-    demos: int = Field(4, ge=0, le=64, description="demonstrations per predictor at the most")
+    demos: int = Field(4, ge=0, le=64, description="maximum demonstrations per predictor")
 
 
 @OPTIMIZERS.register("simba")
 class SIMBA(Optimizer):
-    """`dspy.SIMBA`, with the winner of its steps chosen on the validation set.
+    """`dspy.SIMBA`, which selects the winner of its steps on the validation set.
 
-    DSPy's chooses on the training set, where a program is shown its own demonstrations' questions.
+    DSPy's version selects on the training set, where a program sees its own demonstrations'
+    questions.
     """
 
     name = "simba"
@@ -181,7 +182,7 @@ class SIMBA(Optimizer):
     }
 
     def check(self, size: Size) -> None:
-        """Raise ConfigError where there are fewer training questions than a minibatch has."""
+        """Check the sizes, which raises ConfigError if questions do not fill a minibatch."""
         super().check(size)
         if size.n_train < self.knobs.minibatch:
             raise ConfigError(
@@ -202,10 +203,10 @@ class SIMBA(Optimizer):
         )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
-        """The winner of a step, or the program itself, that scores best on validation."""
+        """Return the winner of a step, or the program itself, with the best validation score."""
         settings = task.teacher_settings
         if settings:
-            # SIMBA writes a rollout id into the teacher that it is given.
+            # SIMBA writes a rollout id into its teacher.
             settings["lm"] = settings["lm"].copy()
         search = dspy.SIMBA(
             metric=task.metric,
@@ -220,16 +221,16 @@ class SIMBA(Optimizer):
 
 
 class InferRulesKnobs(BootstrapKnobs):
-    """Knobs of `infer_rules`."""
+    """Parameters of `infer_rules`."""
 
     candidates: int = Field(3, ge=1, le=50, description="sets of rules tried")
     rules: int = Field(5, ge=1, le=50, description="rules per predictor")
-    shown: int = Field(20, ge=1, le=1000, description="questions shown to the prompt model at once")
+    shown: int = Field(20, ge=1, le=1000, description="questions per prompt of the prompt model")
 
 
 @OPTIMIZERS.register("infer_rules")
 class InferRules(Optimizer):
-    """`dspy.InferRules` over a bootstrap, with its best candidate kept."""
+    """`dspy.InferRules` over a bootstrap, with its best candidate selected."""
 
     name = "infer_rules"
     description = "rules that a prompt model reads out of training answers, over a bootstrap"
@@ -266,9 +267,12 @@ class InferRules(Optimizer):
 
 
 class _InferRules(dspy.InferRules):
-    """DSPy's writes rules into a signature that all its candidates share, so the last one wins."""
+    """`dspy.InferRules` without shared signatures.
 
-    #: Examples that the prompt model is shown at once.
+    DSPy's version writes rules into a signature that all candidates share, so the last rules win.
+    """
+
+    #: Number of examples in one prompt of the prompt model.
     shown: int
 
     def update_program_instructions(self, predictor: Any, natural_language_rules: str) -> None:
@@ -279,7 +283,7 @@ class _InferRules(dspy.InferRules):
             )
 
     def induce_natural_language_rules(self, predictor: Any, trainset: Any) -> str:
-        """Rules from at most `shown` examples, fewer if they do not fit; none if none do."""
+        """Write rules from at most `shown` examples, fewer if they do not fit, or an empty text."""
         demos = self.get_predictor_demos(trainset[: self.shown], predictor)
         while demos:
             try:

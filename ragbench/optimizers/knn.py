@@ -1,9 +1,9 @@
-"""Demonstrations chosen anew for each question: its nearest training questions.
+"""Demonstrations selected per question: those of the nearest training questions.
 
-`dspy.KNNFewShot` bootstraps again at every question, a dozen calls each, and its program cannot be
-saved. Here every training question is answered once when compiling; the right answers make a bank
-that is saved as JSON beside the program, and a question is shown the demonstrations of its
-neighbours. Nearness is that of BM25, so that loading needs no model.
+`dspy.KNNFewShot` bootstraps for every question, a dozen calls each, and cannot be saved. Here
+compiling answers every training question once. The right answers form a bank, saved as JSON next to
+the program, and a question gets the demonstrations of its nearest neighbours. BM25 ranks the
+neighbours, so that loading needs no model.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ BANK = "bank.json"
 
 
 class KNNKnobs(OptimizerKnobs):
-    """Knobs of `knn`."""
+    """Parameters of `knn`."""
 
     k: int = Field(3, ge=1, le=32, description="neighbours whose demonstrations are shown")
     rounds: int = Field(1, ge=1, le=10, description="attempts per training question")
@@ -34,7 +34,7 @@ class KNNKnobs(OptimizerKnobs):
 
 @OPTIMIZERS.register("knn")
 class KNN(Optimizer):
-    """A bank of bootstrapped demonstrations, of which each question is shown its neighbours'."""
+    """A bank of bootstrapped demonstrations, from which each question gets its neighbours'."""
 
     name = "knn"
     description = "for each question, demonstrations of the training questions nearest to it"
@@ -47,7 +47,7 @@ class KNN(Optimizer):
     presets = {"medium": {"k": 4, "rounds": 2}, "heavy": {"k": 6, "rounds": 3}}  # noqa: RUF012
 
     def estimate(self, size: Size) -> Budget:
-        """Every training question is run until it is answered, `rounds` times at the most."""
+        """Return the cost: every training question runs until answered, at most `rounds` times."""
         return Budget(teacher_runs=Range(size.n_train, size.n_train * self.knobs.rounds))
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
@@ -55,7 +55,7 @@ class KNN(Optimizer):
         metric = one_step_each(task.metric)
         tokens = self.knobs.demo_context_tokens
         for example in task.trainset:
-            # One question at a time: not every demonstration has its question among its fields.
+            # Compile one question at a time, because some demonstrations lack the question.
             few_shot = dspy.BootstrapFewShot(
                 metric=metric,
                 teacher_settings=task.teacher_settings,
@@ -80,12 +80,17 @@ class KNN(Optimizer):
 
     @classmethod
     def use(cls, program: RAGProgram, files: Mapping[str, Any]) -> None:
-        """Let each question be shown the demonstrations of its nearest ones in the bank."""
+        """Make `program` show each question the demonstrations of its nearest entries."""
         use_bank(program, files[BANK])
 
 
 def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
-    """Let each call of `program` show the demonstrations of its question's `k` nearest entries."""
+    """Make `program` show the demonstrations of the `k` entries nearest to each question.
+
+    Args:
+        program: The program. Changed in place.
+        bank: `k` and the entries: questions with demonstrations by predictor.
+    """
     k = int(bank["k"])
     entries = bank["entries"]
     postings = make_postings([words(entry["question"]) for entry in entries], k1=0.9, b=0.4)
@@ -94,11 +99,11 @@ def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
         places = []
         if postings:
             places += [place for place, _ in postings.search(words(question), len(entries), k)]
-        places += range(len(entries))  # where few share a word, the first ones
+        places += range(len(entries))  # if few share a word, use the first entries
         nearest = list(dict.fromkeys(places))[:k]
         for name, predictor in plain.named_predictors():
             demos = []
-            for place in reversed(nearest):  # the nearest last, next to the question that is asked
+            for place in reversed(nearest):  # nearest last, next to the question
                 demos += entries[place]["demos"].get(name, ())
             predictor.demos = demos
         return plain.forward(question)

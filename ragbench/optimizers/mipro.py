@@ -1,7 +1,7 @@
-"""MIPROv2: instructions that a prompt model proposes, and demonstrations, combined by TPE.
+"""MIPROv2: proposed instructions and demonstrations, combined by TPE.
 
-Opsahl-Ong et al. 2024 (arXiv:2406.11695). With no demonstrations it is the paper's form for
-instructions alone.
+Opsahl-Ong et al. 2024 (arXiv:2406.11695). Without demonstrations, it is the paper's variant with
+only instructions.
 """
 
 import math
@@ -19,7 +19,7 @@ from ragbench.ranges import Range
 
 
 class MIPROKnobs(DemoKnobs):
-    """Knobs of `mipro`."""
+    """Parameters of `mipro`."""
 
     candidates: int = Field(6, ge=2, le=50, description="sets of demonstrations")
     instructions: int = Field(3, ge=1, le=50, description="instructions per predictor")
@@ -38,13 +38,13 @@ class MIPROKnobs(DemoKnobs):
 
 #: Above this many validation questions, trials of MIPRO score a sample of them.
 _MINIBATCH_ABOVE = 50
-#: Demonstrations that the prompt model is shown where the program gets none.
+#: Number of demonstrations for the prompt model if the program gets none.
 _SHOWN_TO_WRITER = 3
 
 
 @OPTIMIZERS.register("mipro")
 class MIPRO(Optimizer):
-    """`dspy.MIPROv2` with its `auto` settings written out as knobs."""
+    """`dspy.MIPROv2` with explicit parameters instead of its `auto` settings."""
 
     name = "mipro"
     description = "instructions by a prompt model and bootstrapped demonstrations, chosen by TPE"
@@ -70,11 +70,11 @@ class MIPRO(Optimizer):
 
     @property
     def shows_demos(self) -> bool:
-        """Whether the program gets demonstrations, and not instructions alone."""
+        """True if the program gets demonstrations in addition to instructions."""
         return bool(self.knobs.bootstrapped or self.knobs.labeled)
 
     def trials(self, n_predictors: int) -> int:
-        """Combinations tried: those given, or those of DSPy's formula."""
+        """Return the number of combinations to try: the given one, or that of DSPy's formula."""
         if self.knobs.trials:
             return int(self.knobs.trials)
         n = self.knobs.candidates
@@ -82,7 +82,7 @@ class MIPRO(Optimizer):
         return int(max(2 * chosen * math.log2(n), 1.5 * n))
 
     def uses_minibatch(self, n_val: int) -> bool:
-        """Whether a trial scores a sample of the validation questions."""
+        """Return True if a trial scores only a sample of the validation questions."""
         if self.knobs.minibatch is None:
             return n_val > _MINIBATCH_ABOVE
         return bool(self.knobs.minibatch)
@@ -109,12 +109,12 @@ class MIPRO(Optimizer):
         )
 
     def check(self, size: Size) -> None:
-        """Raise ConfigError where demonstrations are asked for that cannot be sampled."""
+        """Check the parameters, which raises ConfigError if `labeled` lacks `bootstrapped`."""
         super().check(size)
         if self.knobs.labeled and not self.knobs.bootstrapped:
             raise ConfigError(
-                "optimizer mipro: labeled without bootstrapped is no set of demonstrations; give "
-                "--opt-set labeled=0 too, for instructions alone, or bootstrapped=1"
+                "optimizer mipro: labeled > 0 requires bootstrapped > 0; set "
+                "--opt-set bootstrapped=1, or --opt-set labeled=0 to tune only instructions"
             )
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
@@ -128,7 +128,7 @@ class MIPRO(Optimizer):
             max_labeled_demos=knobs.labeled,
             auto=None,
             num_candidates=knobs.candidates,
-            seed=task.seed,  # not to compile, which takes a seed of 0 for none and uses 9
+            seed=task.seed,  # compile() would replace a seed of 0 by 9
             log_dir=str(task.log_folder / "mipro"),
             **passed_to(dspy.MIPROv2.__init__, knobs),
         )

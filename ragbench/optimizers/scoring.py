@@ -1,15 +1,15 @@
-"""The metrics that optimizers are given: thin faces over one scorer.
+"""Metrics for optimizers: thin wrappers of one scorer.
 
-DSPy's conventions differ by optimizer and are easily misread. A bootstrapping optimizer calls
-`metric(example, prediction, trace)` and keeps whatever is truthy, so that an F1 of 0.1, or a
-`Prediction(score=0.0)`, would turn a failure into a demonstration. A searching one calls
-`metric(example, prediction)` and averages. GEPA wants five positional arguments and a text, and
-SIMBA shows its prompt model whatever else a metric returns.
+DSPy's conventions differ by optimizer. A bootstrapping optimizer calls
+`metric(example, prediction, trace)` and selects every truthy result, so an F1 of 0.1, or a
+`Prediction(score=0.0)`, would make a demonstration of a failure. A searching optimizer calls
+`metric(example, prediction)` and averages the results. GEPA requires five positional arguments and
+a text, and SIMBA shows its prompt model all other values that a metric returns.
 
-A metric of one's own is any callable that DSPy's optimizers take, named `package.module:function`
-or `path/to/file.py:function`. It is called with as many as it takes of `example, prediction, trace,
-pred_name, pred_trace`; the example has `question`, `answer` and `answers`. Its score is a number
-whose best value is 1, a bool, or a prediction with a `score` and perhaps a `feedback`.
+A custom metric is any callable that DSPy's optimizers accept, given as `package.module:function` or
+`path/to/file.py:function`. It is called with as many of `example, prediction, trace, pred_name,
+pred_trace` as it accepts. The example has `question`, `answer` and `answers`. The score is a number
+with best value 1, a bool, or a prediction with a `score` and optionally a `feedback`.
 """
 
 import inspect
@@ -28,14 +28,20 @@ from ragbench.tokens import first_tokens
 from ragbench.user_code import contained, digest_of_spec
 from ragbench.words import question_key
 
-#: Score of a prediction in [0, 1]; a prediction without an answer scores 0.
+#: Score of a prediction in [0, 1], and 0 without an answer.
 Scorer = Callable[[dspy.Example, Any], float]
 
 _COMPARE = {"em": exact_match, "f1": token_f1}
 
 
 def make_scorer(name: str) -> Scorer:
-    """The scorer of the answer metric `name`, em or f1, over all gold answers, or of one's own."""
+    """Return the scorer of a metric.
+
+    `name` is em or f1, over all gold answers, or a custom metric such as FILE.py:function.
+
+    Raises:
+        UnknownNameError: There is no such metric.
+    """
     if ":" in name:
         return OwnMetric(name)
     if name not in _COMPARE:
@@ -52,7 +58,7 @@ def make_scorer(name: str) -> Scorer:
 
 
 def answer_of(prediction: Any) -> str:
-    """The answer of `prediction`, stripped; blank where there is none, whatever was returned."""
+    """Return the stripped answer of `prediction`, or an empty text if there is none."""
     text = getattr(prediction, "answer", None)
     answer = text.strip() if isinstance(text, str) else ""
     if answer == NO_ANSWER:
@@ -61,28 +67,31 @@ def answer_of(prediction: Any) -> str:
 
 
 class Judgement(dspy.Prediction):
-    """A score with feedback; true where it is the best there is.
+    """A score with feedback, which is true only if the score is the best possible.
 
-    A `dspy.Prediction` of no more than a score is true whatever it is, and would make a failure a
-    demonstration. It is summed and compared by its score.
+    A plain `dspy.Prediction` with a score is always true, and would make a demonstration of a
+    failure.
+    Sums and comparisons use the score.
     """
 
     def __bool__(self) -> bool:
         return bool(self._best)
 
 
-#: Called with each run that was scored, and its score.
+#: Called with each scored run and its score.
 OnScore = Callable[[Any, float], None]
 
 
 def full_metric(
     scorer: Scorer, gold: Sequence[dspy.Example] = (), note: OnScore | None = None
 ) -> Callable[..., Judgement]:
-    """The metric in its full form: five arguments, and a `Judgement` with feedback.
+    """Return the metric in its full form: five arguments, and a `Judgement` with feedback.
 
-    `gold` are the full training examples: what they know of support is named in the feedback, and
-    is in no example that the program or a demonstration could show. One's own metric is asked for
-    its feedback first.
+    Args:
+        scorer: Scorer of answers. The feedback of a custom metric has priority.
+        gold: Full training examples. Feedback names their supporting facts, which are not in the
+            examples that programs and demonstrations can show.
+        note: Called with each scored run and its score.
     """
     examples = {question_key(example.question): example for example in gold}
 
@@ -116,13 +125,13 @@ def full_metric(
 
 
 def is_exact(example: dspy.Example, prediction: Any) -> bool:
-    """Whether the answer matches a gold answer exactly, once normalised; a blank one never does."""
+    """Return True if the nonblank answer equals a gold answer after normalization."""
     answer = answer_of(prediction)
     return bool(answer) and bool(best(exact_match, answer, example.answers))
 
 
 def feedback(example: dspy.Example, prediction: Any) -> str:
-    """What was wrong with `prediction`, in sentences that an instruction writer can act on."""
+    """Describe the mistake in `prediction`, in sentences for a writer of instructions."""
     gold = example.answers[0]
     answer = answer_of(prediction)
     if any(exact_match(answer, right) for right in example.answers):
@@ -145,18 +154,18 @@ def feedback(example: dspy.Example, prediction: Any) -> str:
 
 #: A call of one predictor in a run: the predictor, its inputs and its outputs.
 Step = tuple[Any, Mapping[str, Any], Any]
-#: Tokens of a value that feedback on a step shows.
+#: Maximum tokens of a value in the feedback on a step.
 _STEP_TOKENS = 40
 
 
 def step_feedback(example: dspy.Example, prediction: Any, step: Step, score: float) -> str:
-    """What one step, which did not give the final answer, contributed to the run.
+    """Describe the contribution of one step that did not give the final answer.
 
     Args:
-        example: The full example. Its sub-answers and supporting passages are the facts needed.
+        example: The full example. Its sub-answers and supporting passages are the required facts.
         prediction: The result of the whole run.
-        step: The call of the predictor that the feedback is for.
-        score: Score of the final answer.
+        step: The call of the predictor that gets the feedback.
+        score: Score of the final answer, in [0, 1].
     """
     _, inputs, outputs = step
     results = dict(outputs.items()) if hasattr(outputs, "items") else {"reply": outputs}
@@ -173,7 +182,7 @@ def step_feedback(example: dspy.Example, prediction: Any, step: Step, score: flo
 
 
 def _answers(step: Step, prediction: Any) -> bool:
-    """Whether `step` gave the final answer of the run."""
+    """Return True if `step` gave the final answer of the run."""
     answer = answer_of(step[2])
     return bool(answer) and answer == answer_of(prediction)
 
@@ -191,7 +200,7 @@ def _missed_hops(example: dspy.Example, prediction: Any) -> list[str]:
 
 
 class OwnMetric:
-    """The scorer that `spec` names."""
+    """The scorer of a custom metric that `spec` names."""
 
     def __init__(self, spec: str) -> None:
         self.spec = spec
@@ -210,9 +219,17 @@ class OwnMetric:
         pred_name: str | None = None,
         pred_trace: Any = None,
     ) -> tuple[float, bool, str]:
-        """Score, whether the prediction may become a demonstration, and feedback ("" for none).
+        """Score a prediction with as many of the five arguments as the function accepts.
 
-        The function is given as many of the five arguments as it takes.
+        Args:
+            example: Question and gold answers.
+            prediction: The program's result.
+            trace: Calls of the run. None outside of a bootstrap.
+            pred_name: Name of the predictor that gets feedback.
+            pred_trace: Calls of that predictor.
+
+        Returns:
+            The score, whether the prediction may become a demonstration, and the feedback, if any.
         """
         arguments = (example, prediction, trace, pred_name, pred_trace)
         with contained(f"--metric {self.spec}"):
@@ -223,25 +240,29 @@ class OwnMetric:
         return score, best_so, str(text or "")
 
     def check(self, example: dspy.Example) -> None:
-        """Raise ConfigError unless it scores the gold answer of `example`; asks no LM."""
+        """Score the gold answer of `example`, without LM calls, to check the metric.
+
+        Raises:
+            ConfigError: The metric fails.
+        """
         prediction = dspy.Prediction(answer=example.answers[0], passages=[])
         try:
             self(example, prediction)
             self.judge(example, prediction, [])
-        except Exception as error:  # whatever a stranger's function raises
+        except Exception as error:  # custom code may raise anything
             raise ConfigError(
                 f"--metric {self.spec} fails on a gold answer: {type(error).__name__}: {error}; it "
-                "is called as metric(example, prediction, trace=None) and gives a number"
+                "must accept (example, prediction, trace=None) and return a number"
             ) from None
 
     @property
     def digest(self) -> str:
-        """Its identity: a changed metric is another compile."""
+        """Identity of its code. A changed metric is another compile."""
         return tag_of(self.spec) if is_kept(self.spec) else digest_of_spec(self.spec, "--metric")
 
 
 def _positional(function: Callable[..., Any]) -> int:
-    """How many arguments `function` takes by position, 3 where that is not known."""
+    """Return the number of positional arguments of `function`, or 3 if unknown."""
     try:
         kinds = [p.kind.name for p in inspect.signature(function).parameters.values()]
     except (TypeError, ValueError):

@@ -1,12 +1,12 @@
-"""Students: copies of a program to optimize, whose demonstrations fit and which notice a dead LM.
+"""Students: copies of a program to optimize, with trimmed demonstrations and a check for a dead LM.
 
-Demonstrations are mended where a prompt is made, not after the search, so that what is searched is
-what ships. What an optimizer sees of a run is one lean prediction: no times and no places of calls,
-or the same prompt would be another at another clock.
+Demonstrations are trimmed when a prompt is made, so the searched program equals the saved one. An
+optimizer sees one lean prediction per run, without times and positions of calls. Otherwise the same
+prompt would differ from run to run.
 
-Optimizers run with no limit on errors, since one bad question must not cost a night's work. But a
-server that died would make all later candidates equal and the result worthless: the first call that
-is refused without being sent (see `lms.calls`) ends it.
+Optimizers run without a limit on errors, because one bad question must not end a long compile. But
+if a server dies, all later candidates look equal and the result is worthless. So the first call
+that is refused without being sent (see `lms.calls`) ends the compile.
 """
 
 from collections.abc import Callable
@@ -25,27 +25,28 @@ from ragbench.programs.core import RAGProgram
 from ragbench.record import Step
 from ragbench.tokens import first_tokens
 
-#: Tokens of a step's thought, and of what it saw, that an optimizer is shown.
+#: Maximum tokens of each part of a step in an optimizer's view.
 _STEP_TOKENS = 60
 
 
 class LMDownError(StopSignal):
-    """The LM is down, or a limit was reached: calls are refused from now on."""
+    """The LM is down or a limit was reached, so all further calls are refused."""
 
 
 class UnmeteredError(StopSignal):
-    """A program called an LM that no limit holds, and there is a limit."""
+    """A program called an unmetered LM although a limit is set."""
 
 
 class EndlessError(StopSignal):
-    """An optimizer of unknown cost ran the program more often than it may have calls."""
+    """An optimizer of unknown cost ran the program more often than its limit of calls."""
 
 
 class _Predict(dspy.Predict):
-    """A `dspy.Predict` that shows trimmed demonstrations, and ends the compile with the LM.
+    """A `dspy.Predict` that trims demonstrations and ends the compile if the LM is down.
 
-    Its trace holds what was asked: a loop that adds to a list which it passed to an earlier call
-    would make a demonstration that is shown what came later.
+    Its trace has copies of the inputs. A loop may extend a list that it passed to an earlier call,
+    so
+    the demonstration of that call would show later content.
     """
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:
@@ -62,7 +63,7 @@ class _Predict(dspy.Predict):
 
 
 def _copied(value: Any) -> Any:
-    """`value` with copies of its lists and mappings; what they hold at the end stays itself."""
+    """Return `value` with copies of its lists and mappings, but the same leaves."""
     if isinstance(value, list):
         return list(map(_copied, value))
     if type(value) is dict:
@@ -74,9 +75,12 @@ _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in
 
 
 def make_student(program: RAGProgram, *, demo_tokens: int, tally: Tally) -> RAGProgram:
-    """A copy of `program` without demonstrations, whose predictors trim theirs to `demo_tokens`.
+    """Return a copy of `program` without demonstrations, which notes its runs in `tally`.
 
-    Its runs are noted in `tally`.
+    Args:
+        program: The program. Not changed.
+        demo_tokens: Maximum tokens of the inputs of one demonstration.
+        tally: Record of runs and scores.
     """
     student = cast(RAGProgram, program.reset_copy())
     kind: Any = type(student)
@@ -91,9 +95,9 @@ def make_student(program: RAGProgram, *, demo_tokens: int, tally: Tally) -> RAGP
 
 @lru_cache(maxsize=64)
 def _student_of(kind: Any) -> type[Any]:
-    """The class of students of `kind`, which shows optimizers the source of `kind`."""
+    """Return the student class of `kind`, with the name and docstring of `kind`."""
 
-    # A class of its own, not a method of the instance, so that a copy asks itself.
+    # A subclass and not a method of the instance, so that a copy calls itself.
     class Student(kind):
         rb_plain = kind
 
@@ -116,7 +120,7 @@ def _student_of(kind: Any) -> type[Any]:
 
 
 def lean(run: Run) -> dspy.Prediction:
-    """What an optimizer sees of `run`: answer, passages once, and steps as text."""
+    """Return the view of `run` for optimizers: answer, passages once, and steps as text."""
     prediction = run.prediction
     steps = list(map(_step_text, prediction.get("steps") or ()))
     passages = prediction.get("passages")
@@ -126,13 +130,13 @@ def lean(run: Run) -> dspy.Prediction:
 
 
 def run_of(prediction: Any) -> Run | None:
-    """The run that a lean `prediction` is of; None for any other."""
+    """Return the run of a lean `prediction`, or None for any other."""
     run: Run | None = getattr(prediction, "_rb_run", None)
     return run
 
 
 def _step_text(step: Step) -> str:
-    """`step` in a line; passages, which the prediction has, by their number."""
+    """Return `step` as a line, with the number of its passages."""
     seen = step.observation
     if step.pids and step.action != "answer":
         seen = f"{len(step.pids)} passages"
@@ -145,7 +149,7 @@ def _step_text(step: Step) -> str:
 
 
 def guarded(program: dspy.Module) -> dspy.Module:
-    """A copy of `program`, its demonstrations untrimmed, whose calls end when the LM is down."""
+    """Return a copy of `program` with untrimmed demonstrations that stops if the LM is down."""
     copied = cast(dspy.Module, program.deepcopy())
     for predictor in copied.predictors():
         if not isinstance(predictor, _Predict):
@@ -155,10 +159,10 @@ def guarded(program: dspy.Module) -> dspy.Module:
 
 
 def bare(program: RAGProgram) -> RAGProgram:
-    """A copy of the student `program` without what an optimizer hung on it.
+    """Return a copy of the student `program` without attributes that an optimizer added.
 
-    DSPy's hang their candidates there, which would be copied with it, and freeze what they
-    compiled.
+    DSPy's optimizers attach their candidates, which copies would include, and freeze compiled
+    programs.
     """
     copied = cast(RAGProgram, program.deepcopy())
     for name in copied.__dict__.keys() - program.__dict__.get("rb_names", copied.__dict__.keys()):
@@ -168,10 +172,15 @@ def bare(program: RAGProgram) -> RAGProgram:
 
 
 def answer_by(program: RAGProgram, answer: Callable[[RAGProgram, str], dspy.Prediction]) -> None:
-    """Let `program` answer by `answer`, which is given a plain copy of it and the question."""
+    """Make `program` answer with `answer`.
+
+    Args:
+        program: The program. Changed in place.
+        answer: Takes a plain copy of the program and the question.
+    """
     kind: Any = type(program)
 
-    # A class of its own, not a method of the instance, so that a copy asks itself.
+    # A subclass and not a method of the instance, so that a copy calls itself.
     class Answering(kind):
         def forward(self, question: str) -> dspy.Prediction:
             plain = self.deepcopy()
@@ -184,7 +193,7 @@ def answer_by(program: RAGProgram, answer: Callable[[RAGProgram, str], dspy.Pred
 
 
 def finish(program: RAGProgram) -> RAGProgram:
-    """A copy of a compiled student as a plain program: demonstrations trimmed and JSON-ready."""
+    """Return a compiled student as a plain program with trimmed, JSON-ready demonstrations."""
     plain = bare(program)
     plain.__class__ = getattr(type(plain), "rb_plain", type(plain))
     for name in ("rb_tally", "rb_names"):

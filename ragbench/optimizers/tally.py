@@ -1,7 +1,7 @@
-"""What was tried in a compile: each program that met a validation question, and its scores there.
+"""Record of a compile: each program that ran a validation question, and its scores.
 
-Optimizers keep different things of what they try, and a stranger's keeps what it likes. So it is
-noted where every optimizer passes: a student notes its runs, and the metric their scores.
+Optimizers return different parts of their search, and third-party ones anything. So ragbench
+records it in the common parts: a student records its runs, and the metric records their scores.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from ragbench.words import question_key
 
 @dataclass
 class Tried:
-    """A program that was tried; scores of validation questions by key, and what these runs took."""
+    """A candidate with its validation scores by key, and the usage of these runs."""
 
     program: Any
     scores: dict[str, float] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Tried:
 
 @dataclass
 class Run:
-    """One run of a student: which program it was, on which question, and the whole prediction."""
+    """A run of a student: program tag, question, and the whole prediction."""
 
     tag: str
     question: str
@@ -39,9 +39,9 @@ class Run:
 
 
 class Tally:
-    """Programs that met a question of `val`, by tag, in the order in which they first did.
+    """Programs that ran a question of `val`, by tag, in the order of their first run.
 
-    `on_run` is called once for each run of a student. Safe under threads.
+    `on_run` is called once per run of a student. Thread-safe.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Tally:
         self.tried: dict[str, Tried] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        return self  # students are copied, and all note in one place
+        return self  # all copies of a student share one tally
 
     def begin(self, program: Any, question: str) -> Run:
-        """The run of `program` on `question` that starts now."""
+        """Start a run of `program` on `question` and return it."""
         tag = fingerprint(program)
         with self._lock:
             if question_key(question) in self._known and tag not in self._programs:
@@ -68,7 +68,7 @@ class Tally:
         return Run(tag, question, Meter())
 
     def note(self, run: Run, score: float) -> None:
-        """The `score` of a run; that of a training question is not kept."""
+        """Record the `score` of a run, unless its question is a training question."""
         key = question_key(run.question)
         if key not in self._known:
             return
@@ -80,7 +80,7 @@ class Tally:
             entry.scores[key] = score
 
     def mean(self, program: Any) -> float | None:
-        """The mean score of `program` if it met every validation question."""
+        """Return the mean score of `program`, or None if a validation question is missing."""
         entry = self.tried.get(fingerprint(program))
         if entry is None or not self._known <= entry.scores.keys():
             return None
@@ -88,9 +88,9 @@ class Tally:
 
 
 def fingerprint(program: Any) -> str:
-    """A hash of what a compile can change of `program`.
+    """Return a hash of everything that a compile can change in `program`.
 
-    That is instructions, fields, demonstrations, and the thresholds of decisions.
+    These are instructions, fields, demonstrations and decision thresholds.
     """
     digests = []
     for name, predictor in program.named_predictors():

@@ -1,4 +1,4 @@
-"""What an optimizer works on: the task, its candidates, and the budget it states beforehand."""
+"""The input of an optimizer and its results: task, budget and candidates."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -17,15 +17,15 @@ from ragbench.optimizers.tally import Tally
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
-#: Errors after which DSPy gives up; a bad question is data, so never. A dead LM ends it.
+#: Maximum errors for DSPy: unlimited, because a failed question is data. A dead LM ends it.
 NEVER = 10**9
-#: Numbered samples between those of one seed and the next: more than a compile draws.
+#: Distance between the sample numbers of two seeds, more than a compile draws.
 _ROLLOUTS = 100_000
 
 
 @dataclass(frozen=True)
 class Size:
-    """What a budget depends on: predictors of the program, and questions given."""
+    """Inputs of a budget: number of predictors and questions."""
 
     n_predictors: int
     n_train: int
@@ -34,9 +34,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a compile will spend: runs of the whole program, and calls of the prompt model.
+    """Cost of a compile: runs of the whole program, and calls of the prompt model.
 
-    `teacher_runs` collect demonstrations from training questions; `student_runs` score candidates.
+    `teacher_runs` collect demonstrations from training questions, and `student_runs` score
+    candidates.
     """
 
     teacher_runs: Range = Range()
@@ -45,11 +46,11 @@ class Budget:
 
     @property
     def runs(self) -> Range:
-        """Runs of the program, by teacher and student."""
+        """Runs of the program by teacher and student."""
         return self.teacher_runs + self.student_runs
 
     def plus(self, budget: "Budget") -> "Budget":
-        """This and `budget`."""
+        """Return the sum of this budget and `budget`."""
         return Budget(
             self.teacher_runs + budget.teacher_runs,
             self.student_runs + budget.student_runs,
@@ -59,9 +60,9 @@ class Budget:
 
 @dataclass(frozen=True)
 class Needs:
-    """What an optimizer uses; a valset is always used to score what comes out.
+    """Requirements of an optimizer, in addition to a validation set.
 
-    `package` is imported by it, and comes with an extra.
+    `package` is a package that it imports, installed by an extra.
     """
 
     trainset: bool = True
@@ -70,7 +71,7 @@ class Needs:
     package: str = ""
 
     def plus(self, needs: "Needs") -> "Needs":
-        """What this or `needs` uses."""
+        """Return the union of these needs and `needs`."""
         return Needs(
             self.trainset or needs.trainset,
             self.prompt_lm or needs.prompt_lm,
@@ -85,10 +86,10 @@ class Needs:
 
 @dataclass(frozen=True)
 class Task:
-    """The task of a compile: questions, scorer and LMs.
+    """Task of a compile: questions, scorer and LMs.
 
-    `train` and `val` are full examples; an optimizer is handed their questions and answers alone.
-    `prompt_lm` writes instructions and `teacher` answers training questions; None for `lm`.
+    `train` and `val` are full examples, of which an optimizer sees only questions and answers.
+    `prompt_lm` writes instructions and `teacher` answers training questions. Each is `lm` if None.
     """
 
     train: Sequence[dspy.Example]
@@ -101,20 +102,20 @@ class Task:
     teacher_adapter: dspy.Adapter | None = None
     seed: int = 0
     workers: int = 1
-    #: What was tried; a search that is under way has one of its own.
+    #: Record of the search. `compile` replaces it.
     tally: Tally = field(default_factory=Tally)
-    #: Called with the number of runs so far.
+    #: Called once per run of a student.
     on_run: Callable[[], None] | None = None
 
     def size(self, program: RAGProgram) -> Size:
-        """What the budget of compiling `program` depends on."""
+        """Return the inputs of the budget for compiling `program`."""
         return Size(len(program.predictors()), len(self.train), len(self.val))
 
     @property
     def trainset(self) -> list[dspy.Example]:
-        """Questions and answers for training, in an order that the seed decides.
+        """Training questions and answers, in an order that depends on the seed.
 
-        DSPy's few-shot optimizers are seeded with 0 inside, so the order is their only seed.
+        DSPy's few-shot optimizers always use the seed 0, so only the order varies.
         """
         examples = for_optimizer(self.train)
         return random.Random(self.seed).sample(examples, len(examples))
@@ -125,14 +126,15 @@ class Task:
 
     @property
     def metric(self) -> Callable[..., Judgement]:
-        """The metric of five arguments, which gives a score with feedback."""
+        """Metric with five arguments, which returns a score with feedback."""
         return full_metric(self.scorer, self.train, self.tally.note)
 
     def seeded(self, lm: dspy.LM) -> dspy.LM:
-        """`lm`, of which the samples that an optimizer draws by number depend on the seed.
+        """Return `lm` with sample numbers that depend on the seed.
 
-        DSPy counts them from 0 or 1 in every compile, so that two seeds would draw the same ones
-        from a cache, or from a server that has a seed.
+        DSPy counts samples from 0 or 1 in every compile. So two seeds would get the same samples
+        from a
+        cache, or from a server with a seed.
         """
         if isinstance(lm, RagbenchLM):
             return lm.copy(first_rollout=self.seed * _ROLLOUTS)
@@ -140,15 +142,15 @@ class Task:
 
     @property
     def writer(self) -> dspy.LM:
-        """The LM that writes instructions."""
+        """LM that writes instructions."""
         return self.prompt_lm or self.lm
 
     @property
     def teacher_settings(self) -> dict[str, Any]:
-        """Settings under which DSPy runs the teacher; empty where the LM teaches itself."""
+        """DSPy settings for the teacher. Empty if the LM is its own teacher."""
         if self.teacher is None:
             return {}
-        # Without roles: an LM of a role's own would answer in the teacher's place.
+        # Remove the LMs of roles, which would answer instead of the teacher.
         context = replace(current(), role_lms={}).plus(Side("teacher"))
         settings = {"lm": self.seeded(self.teacher), KEY: context}
         if self.teacher_adapter is not None:
@@ -158,7 +160,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores of one program over examples, in their order; `failed` counts runs that raised."""
+    """Scores of a program in the order of the examples. `failed` counts runs that raised."""
 
     scores: tuple[float, ...]
     failed: int = 0
@@ -172,9 +174,10 @@ class Scores:
 class Candidate:
     """A program that was tried on validation questions.
 
-    `scores` are in the order of these, None for one that it was not asked; `calls` and `tokens` are
-    those of the runs that were scored, `order` is its place, from 1, in the order of trial: None
-    where nobody counted.
+    `scores` are in the order of the questions, None for a question that it did not run. `calls` and
+    `tokens` are the usage of the scored runs, and `order` is the position in the search, from 1.
+    They
+    are None if unknown.
     """
 
     program: RAGProgram
@@ -185,26 +188,25 @@ class Candidate:
 
     @property
     def known(self) -> list[float]:
-        """The scores of the questions that it was asked."""
+        """Scores of the questions that the program answered or failed."""
         return [score for score in self.scores if score is not None]
 
     @property
     def score(self) -> float:
-        """The mean of the known scores, in [0, 1]; 0 where none is."""
+        """Mean of the known scores, in [0, 1], or 0 if none is known."""
         return sum(self.known) / max(1, len(self.known))
 
     @property
     def is_whole(self) -> bool:
-        """Whether it was asked every validation question."""
+        """True if the program ran every validation question."""
         return None not in self.scores
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of a search; `files` are further JSON files that the artefact must hold.
+    """Result of a search. `files` are additional JSON files for the saved program.
 
-    `candidates` are best first. `left_out` says why replies of the writer were left out, one text
-    each.
+    `candidates` are best first. `left_out` has one text per dropped reply of the writer.
     """
 
     program: RAGProgram

@@ -1,8 +1,8 @@
-"""The LM that writes instructions: how long its replies may be, and which are left out.
+"""LM that writes instructions: the length of its replies, and dropped replies.
 
-A reply that is cut ends in the middle of a sentence, and a program would run on it. So a reply has
-4,096 tokens at least, whatever the student's may have; one that is cut is asked for once more with
-twice the room. One that is cut again, or cannot be read, is left out and counted.
+A truncated reply would end in the middle of a sentence, and a program would use it. So a reply may
+have at least 4,096 tokens, whatever the student's limit. A truncated one is requested once more
+with twice the limit. If it is truncated again, or unreadable, it is dropped and counted.
 """
 
 import copy
@@ -16,32 +16,36 @@ from dspy import AdapterParseError, ContextWindowExceededError, LMError
 from ragbench.context import current, use
 from ragbench.lms.lm import RagbenchLM
 
-#: Tokens that a reply may have at the least.
+#: Minimum token limit of a reply.
 REPLY_TOKENS = 4096
-#: Outputs that describe the program. DSPy asks for them again before each proposal.
+#: Outputs that describe the program. DSPy requests them before each proposal.
 _DESCRIPTIONS = frozenset({"program_description", "module_description"})
 
 
 class CutReplyError(AdapterParseError):
-    """A reply of the writer was cut twice, and is no whole instruction."""
+    """A reply of the writer was truncated twice, so the instruction is incomplete."""
 
     def __init__(self, tokens: int) -> None:
         Exception.__init__(self, f"the reply was cut at {tokens:,} tokens")
 
 
 class WriterLM(RagbenchLM):
-    """A copy of a `RagbenchLM` under the rule of this module; make one with `make_writer`."""
+    """A `RagbenchLM` with this module's rule for long replies, made by `make_writer`."""
 
-    #: Why replies were left out, one text each; shared by all copies.
+    #: Reasons of dropped replies, shared by all copies.
     left_out: list[str]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As `RagbenchLM`; CutReplyError for a reply that is cut twice."""
+        """Call the LM, with a higher limit if the reply is truncated.
+
+        Raises:
+            CutReplyError: The reply was truncated twice.
+        """
         limit = "max_tokens"
         if self.kwargs.get("max_completion_tokens"):
             limit = "max_completion_tokens"
         room = int(kwargs.get(limit) or self.kwargs.get(limit) or 0)
-        if not room:  # replies have no limit
+        if not room:  # no limit for replies
             return super().__call__(*args, **kwargs)
         reply_tokens = max(room, REPLY_TOKENS)
         for tokens in (reply_tokens, 2 * reply_tokens):
@@ -49,7 +53,7 @@ class WriterLM(RagbenchLM):
             with use(replace(current(), counts=events)):
                 try:
                     reply = super().__call__(*args, **{**kwargs, limit: tokens})
-                except ContextWindowExceededError:  # the model has no room for so long a reply
+                except ContextWindowExceededError:  # the context has no space for the reply
                     if tokens == room:
                         raise
                     reply = super().__call__(*args, **{**kwargs, limit: room})
@@ -59,12 +63,12 @@ class WriterLM(RagbenchLM):
 
 
 def _is_refused(error: LMError) -> bool:
-    """Whether a limit or a dead server refused the call, so that no later one is answered."""
+    """Return True if a limit or dead server refused the call, so later ones fail too."""
     return getattr(error, "code", None) == "refused"
 
 
 def make_writer(lm: dspy.LM) -> dspy.LM:
-    """A copy of `lm` as the writer of a compile; an LM that is not metered is left as it is."""
+    """Return a copy of `lm` as the writer of a compile, or an unmetered LM unchanged."""
     if not isinstance(lm, RagbenchLM):
         return lm
     writer = lm.copy()
@@ -74,9 +78,9 @@ def make_writer(lm: dspy.LM) -> dspy.LM:
 
 
 def writing(adapter: dspy.Adapter) -> dspy.Adapter:
-    """A copy of `adapter` that asks a writer for one proposal at a time.
+    """Return a copy of `adapter` that requests one proposal per call from a writer.
 
-    DSPy asks for several in one call, and loses all of them for one that cannot be read.
+    DSPy requests several in one call, and loses all of them if one is unreadable.
     """
     kind = type(adapter)
 
@@ -89,12 +93,12 @@ def writing(adapter: dspy.Adapter) -> dspy.Adapter:
             single = dict(lm_kwargs)
             single.pop("n", None)
             if _DESCRIPTIONS & signature.output_fields.keys():
-                single["rollout_id"] = 0  # the cache answers it for the next proposal
+                single["rollout_id"] = 0  # cached for the next proposal
             number = int(lm_kwargs.get("n") or lm.kwargs.get("n") or 1)
             first_rollout = int(lm_kwargs.get("rollout_id") or lm.kwargs.get("rollout_id") or 0)
             read: list[dict[str, Any]] = []
             for place in range(number):
-                if number > 1:  # each a sample of its own
+                if number > 1:  # a separate sample per proposal
                     single["rollout_id"] = first_rollout + place
                 try:
                     read += super().__call__(lm, single, signature, demos, inputs)
@@ -106,7 +110,7 @@ def writing(adapter: dspy.Adapter) -> dspy.Adapter:
                         raise
                     lm.left_out.append(" ".join(str(error).split())[:160])
                     if present is not None:
-                        # MIPRO keeps the present instruction: DSPy's ends with the first failure.
+                        # Use the current instruction. DSPy's MIPRO stops at the first failure.
                         read.append({"proposed_instruction": present})
                     elif place + 1 == number and not read:
                         raise

@@ -166,9 +166,9 @@ def test_one_with_manners_of_its_own_ends_right(name: str, spec: str, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("Wraps", "gave Module, not the program that it was given"),
-        ("Pair", "gave tuple, not the program that it was given"),
-        ("Reasons", "gave answer the fields context, question, reasoning, answer; .*keeps those"),
+        ("Wraps", "returned Module, not a program of the class"),
+        ("Pair", "returned tuple, not a program of the class"),
+        ("Reasons", "the fields of answer to context, question, reasoning, answer; .*must stay"),
         ("Raises", "failed: KeyError: 'in the middle"),
         ("Needs", "needs --opt-set vectorizer=VALUE"),
     ],
