@@ -8,9 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import click
 import pytest
+from click.testing import CliRunner
 from pydantic import TypeAdapter
 
 import ragbench as rb
@@ -63,6 +65,27 @@ def test_every_command_shown_has_the_options_shown(page: Path) -> None:
     shown = commands(page.read_text("utf-8"))
     assert len(shown) > 5 or page.name != "README.md"
     assert [(words, unknown(words)) for words in shown if unknown(words)] == []
+
+
+@pytest.mark.parametrize(
+    ("page", "blocks"),
+    [("index.md", 1), ("comparing.md", 3), ("compiling.md", 1), ("large-runs.md", 1)],
+)
+def test_output_of_a_command_if_shown_is_todays(
+    page: str, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ZipFile(ROOT / "ragbench" / "cli" / "demo.zip").extractall()
+    runs = ["runs/vanilla", "runs/ircot"]
+    CliRunner().invoke(cli, ["export", *runs, "--to", "bundle", "-o", "bundle.zip"])
+    text = (ROOT / "docs" / page).read_text("utf-8")
+    found = re.findall(r"```text\n\$ ragbench ([^\n]*)\n(.*?)```", text, flags=re.DOTALL)
+    assert len(found) == blocks
+    for words, shown in found:
+        done = CliRunner().invoke(cli, shlex.split(words))
+        printed = done.output.splitlines()
+        lines = [line for line in shown.splitlines() if line != "[...]"]
+        assert [line for line in lines if line not in printed] == [], done.output
 
 
 def test_the_site_builds_with_every_link_good(tmp_path: Path) -> None:
