@@ -129,6 +129,9 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     row = run_table([together]).rows[0]
     assert (row["em_low"], row["em_high"]) == (grouped.low, grouped.high)
     assert headline_intervals(ran(rows[0]).records) == {}
+    line = "questions that vary together: 4 clusters, the largest of 3"
+    assert line in notes(together)
+    assert not any(text.startswith("questions that vary") for text in notes(alone))
 
 
 @pytest.mark.parametrize("event", ["reads_all", "bare_index"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -23,6 +24,7 @@ from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.risk import RISK_COLUMNS, risk_table
 from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
     EVIDENCE,
     FOUND,
@@ -344,6 +346,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     if again:
         lines.append(f"including {again} failed attempts that were repeated")
     lines += evidence_lines(evaluation)
+    lines += _cluster_lines(evaluation.records)
     events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
     if counted := ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n):
         lines.append(f"events: {counted}")
@@ -357,6 +360,16 @@ def notes(evaluation: Evaluation) -> list[str]:
             "inspect one with `ragbench show run`, and try another --adapter or model"
         )
     return [*lines, *unread_lines(evaluation.records.damaged)]
+
+
+def _cluster_lines(records: StoredRecords) -> list[str]:
+    """Return a line on the clusters of a run, or nothing if each question is its own."""
+    sizes = Counter(clusters_of(records).values())
+    if not sizes:
+        return []
+    n = len(sizes)
+    clusters = "1 cluster" if n == 1 else f"{n} clusters"
+    return [f"questions that vary together: {clusters}, the largest of {max(sizes.values())}"]
 
 
 def without_evidence(records: StoredRecords) -> tuple[int, int]:
