@@ -1,6 +1,6 @@
-"""The architectures. Importing this package registers them all.
+"""The programs. Importing this package registers all of them.
 
-A new one is a module or a folder of its own, and one import line here.
+A new program is a module or package, and one import line here.
 """
 
 from ragbench.programs.a_rag import ARAG

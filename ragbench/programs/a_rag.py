@@ -1,10 +1,10 @@
 """A-RAG: an agent that searches a corpus by keyword, by sentence and by chunk (Du et al. 2026).
 
 `keyword_search` (counts of exact text) and `semantic_search` (nearest sentences) show the matching
-sentences of at most `k` chunks, `chunk_read` shows whole chunks; one read before is not shown
-again. A chunk is named by its position in the corpus, so that n - 1 and n + 1 stand beside chunk n.
-`naive` has one tool, which searches embeddings of whole chunks and shows them; the other variants
-have one tool less. The index is made of the retriever's corpus by `embedder`.
+sentences of at most `k` chunks. `chunk_read` shows complete chunks, each only once. The number of a
+chunk is its position in the corpus, so that chunks n - 1 and n + 1 are adjacent to chunk n. `naive`
+has one tool, which searches embeddings of complete chunks and shows them. The other variants have
+one tool less. `embedder` embeds the retriever's corpus.
 """
 
 import json
@@ -33,12 +33,12 @@ from ragbench.programs.core.trace import role_lm
 from ragbench.retrievers import GranularIndex, Match, Passage, Retriever
 from ragbench.signatures import ToolStep
 
-#: The most chunks that one search may show.
+#: Maximum number of chunks of a search.
 MAX_TOP_K = 20
 
-_SHORT = 4  # letters; shorter words of a question are no keywords
+_SHORT = 4  # minimum number of letters of a keyword
 
-#: Rules of the agent's instruction, each with the tools that it needs.
+#: Rules of the agent's instruction, with the tools that each rule needs.
 _RULES: tuple[tuple[str, set[str]], ...] = (
     ("Split the question into the facts that it needs, and find them one by one.", set()),
     ("Give keyword_search short exact terms: names and rare words.", {"keyword_search"}),
@@ -56,7 +56,7 @@ class ARAGKnobs(ProgramKnobs):
 
     k: int = bounded(5, 1, MAX_TOP_K, "chunks that a search shows")
     context_tokens: int = bounded(128_000, 100, 1_000_000, "tokens of steps in a call")
-    max_steps: int = bounded(15, 1, 50, "turns at the most")
+    max_steps: int = bounded(15, 1, 50, "maximum number of turns")
     token_budget: int = bounded(128_000, 100, 10_000_000, "tokens before the answer")
     keyword_search: bool = Field(True, description="offer the tool keyword_search")
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
@@ -113,11 +113,14 @@ class ARAG(RAGProgram[ARAGKnobs]):
     def prepare(
         self, questions: Sequence[str] = (), progress: retrievers.Progress | None = None
     ) -> None:
-        """Embed the pooled corpus, and file the calls; a question's own passages come with it."""
+        """Embed the pooled corpus and record the calls.
+
+        The passages of single questions are embedded with each question.
+        """
         if isinstance(getattr(self.retriever, "whole", self.retriever), retrievers.Distracting):
             raise ConfigError(
-                f"{self.name} searches the corpus by tools of its own, which --retriever "
-                "distracting does not reach; use another retriever or another program"
+                f"--retriever distracting has no effect on {self.name}, whose tools search the "
+                "corpus directly. Use another retriever or program."
             )
         if isinstance(self.retriever, retrievers.PerQuestion) or not self.knobs.semantic_search:
             return
@@ -159,7 +162,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
 
 
 class ChunkTools(tools.Toolbox):
-    """The tools of one question; where chunks cannot be read, searches show them whole."""
+    """The tools of one question. Without `chunk_read`, searches show complete chunks."""
 
     def __init__(self, trace: Trace, index: GranularIndex, knobs: ARAGKnobs) -> None:
         super().__init__(trace, knobs.names)
@@ -194,7 +197,7 @@ class ChunkTools(tools.Toolbox):
         """Read whole chunks by their numbers."""
         corpus = self.index.corpus
         blocks = []
-        read_now: dict[int, bool] = {}  # number -> whether it is read only now
+        read_now: dict[int, bool] = {}  # number -> True if this call reads it first
         for text in listed(chunk_ids, split=True):
             number = _number(text)
             if number is None or number >= len(corpus):
@@ -226,7 +229,7 @@ class ChunkTools(tools.Toolbox):
 
     def _search(self, query: str, top_k: Any, find: Any, *, similar: bool = False) -> tools.Seen:
         k = self.knobs.k
-        with suppress(TypeError, ValueError):  # none, or no number
+        with suppress(TypeError, ValueError):  # missing, or not a number
             k = min(max(int(top_k), 1), MAX_TOP_K)
         matches: list[Match] = []
 
@@ -261,7 +264,7 @@ class ChunkTools(tools.Toolbox):
         if not knobs.chunk_read or (similar and knobs.whole_chunks):
             self._read.add(number)
             return f"{head}: {passage.text}", (passage.text,)
-        if not match.sentences:  # a keyword that reaches over the end of a sentence
+        if not match.sentences:  # a keyword that spans two sentences
             return head, ()
         return f"{head}: ... {' ... '.join(match.sentences)} ...", match.sentences
 
@@ -269,7 +272,7 @@ class ChunkTools(tools.Toolbox):
         corpus = self.index.corpus
         block = f"{self._name(number)}:\n{corpus[number].text}"
         near = self.index.neighbours(corpus[number].pid)
-        if corpus.view == "chunk" and near:  # paragraphs stand in no order that means anything
+        if corpus.view == "chunk" and near:  # the order of paragraphs is arbitrary
             block += f"\n(Beside it: {' and '.join(str(corpus.positions[p.pid]) for p in near)}.)"
         return block
 
@@ -281,10 +284,15 @@ class ChunkTools(tools.Toolbox):
 
 
 def listed(value: Any, *, split: bool) -> list[str]:
-    """The texts that a model gave as an argument: a list, JSON, or one text.
+    """Return the texts in a tool argument.
 
-    They are cut at commas, semicolons and line ends where `split` says so; keywords never are, for
-    names have commas. A full stop at the end of a text is no part of it.
+    Args:
+        value: Argument of a model: a list, JSON, or one text.
+        split: Split at commas, semicolons and line ends. Keywords are not split, because names
+            contain commas.
+
+    Returns:
+        Texts without quotation marks and without a period at the end.
     """
     if isinstance(value, str) and value.strip().startswith("["):
         with suppress(ValueError):
@@ -302,7 +310,7 @@ def listed(value: Any, *, split: bool) -> list[str]:
 
 
 def _number(text: str) -> int | None:
-    """The number in "7", "Chunk 7" or "chunk 7 | Title: text"."""
+    """Return the number in "7", "Chunk 7" or "chunk 7 | Title: text"."""
     match = re.match(r"(?:chunk)?\W*(\d{1,9})\b", text, re.IGNORECASE)
     if match:
         return int(match[1])

@@ -1,8 +1,8 @@
 """Any DSPy module as a program: it takes `question` and returns a prediction with `answer`.
 
-A `RAGProgram` is taken as it is; any other `dspy.Module` is wrapped. It searches by the retriever
-that its constructor takes as `retriever`, or by `dspy.Retrieve`; both are noted in the question's
-trace. Passages that it returns as `passages` or `context` are kept with the record.
+A `RAGProgram` is used directly. Any other `dspy.Module` is wrapped. It searches with the retriever
+that its constructor takes as `retriever`, or with `dspy.Retrieve`. The question's trace records
+both. The record stores the passages that it returns as `passages` or `context`.
 """
 
 import asyncio
@@ -30,38 +30,49 @@ from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
 from ragbench.user_code import contained, digest_of_plugin, digest_of_spec, is_external, load_object
 
-#: Calls that an LM and each module remember while a module of a person's own runs.
+#: Length of DSPy's call history while a wrapped module runs.
 MOST_HISTORY = 1_000
-#: The largest `k`, as of every program.
+#: Largest `k`, as in other programs.
 MOST_K = 100
 
 
-#: Fields of an example that no program is shown.
+#: Fields of an example that programs never receive.
 _GOLD = frozenset(
     {"qid", "answer", "answers", "qtype", "hops", "support", "gold_pids", "decomposition"}
     | {"own_fields"}
 )
-#: Outputs of a module that a record has a place for; others are kept beside them.
+#: Outputs of a module with a field in the record. It stores others separately.
 _KNOWN = frozenset({"answer", "passages", "context", "reasoning"})
 
 
 class TracedRetriever:
-    """Searches of a wrapped module, noted in the trace of the question that is being answered.
+    """Retriever of a wrapped module, which records searches in the current question's trace.
 
-    Callable as `dspy.settings.rm`, so that `dspy.Retrieve` finds it.
+    It is callable like `dspy.settings.rm`, so that `dspy.Retrieve` finds it.
     """
 
     def __init__(self, k: int) -> None:
         self.k = k
 
     def search(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
-        """At most `k` passages, by default as many as the knob says."""
+        """Return at most `k` passages. The default is the knob `k`."""
         return self.search_many([query], k=k)[0]
 
     __call__ = search
 
     def search_many(self, queries: Sequence[str], *, k: int | None = None) -> list[list[Passage]]:
-        """One list of passages per query, in order; RuntimeError outside of a question."""
+        """Search for several queries.
+
+        Args:
+            queries: Queries.
+            k: Maximum number of passages per query. None: the knob `k`.
+
+        Returns:
+            One list of passages per query, in order.
+
+        Raises:
+            RuntimeError: No question is active.
+        """
         trace = current().get(Trace)
         if trace is None:
             raise RuntimeError("the retriever of a program searches while it answers a question")
@@ -73,7 +84,7 @@ class TracedRetriever:
 
 
 class ModuleKnobs(ProgramKnobs):
-    """Knobs of a wrapped module; what its constructor takes is given as `init`, and `k` as `k`."""
+    """Knobs of a wrapped module: `init` has its constructor's arguments, `k` its `k`."""
 
     init: dict[str, Any] = Field({}, description="arguments of the module's constructor")
 
@@ -84,9 +95,9 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
     family = "workflow"
     calls = "those of the module"
     make: type[dspy.Module]
-    #: The module that was handed over as an object.
+    #: The module, if the user passed an object.
     given: dspy.Module | None = None
-    #: Whether its constructor takes the knob `k`.
+    #: True if its constructor takes the knob `k`.
     takes_k = False
 
     def __init__(self, retriever: Retriever, **knobs: Any) -> None:
@@ -109,10 +120,10 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                     self.module = self.make(**arguments)
                 else:
                     self.module = _copy(self.given)
-        except Exception as error:  # whatever a stranger's constructor raises
+        except Exception as error:  # user code can raise anything
             raise ConfigError(
-                f"{self.name} cannot be made: {type(error).__name__}: {error}; its arguments are "
-                "given as --set init='{...}'"
+                f"Cannot construct {self.name}: {type(error).__name__}: {error}. Set its arguments "
+                "with --set init='{...}'."
             ) from error
         for name, predictor in self.module.named_predictors():
             if not hasattr(predictor, "rb_signature"):
@@ -120,14 +131,14 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                 predictor.rb_signature = predictor.signature.__name__ or name
 
     def __call__(self, *args: Any, **inputs: Any) -> dspy.Prediction:
-        """As any module, but that callbacks and usage are those of the module within."""
+        """Call the program without callbacks or usage tracking, which the module has."""
         return self.forward(*args, **inputs)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        # Calls are the program's, not those of an optimizer's prompt model.
+        # Attribute calls to the program, not to an optimizer's prompt model.
         context = replace(current(), caller=("", "")).plus(SearchNotes(trace.note_search))
         settings: dict[str, Any] = {"rm": self.traced, OWN: True, "max_history_size": MOST_HISTORY}
-        if dspy.settings.trace is None:  # some of DSPy's modules add to it
+        if dspy.settings.trace is None:  # some DSPy modules append to it
             settings["trace"] = []
         with use(context, **settings), contained(self.name):
             output = self._output(trace.question)
@@ -142,7 +153,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                 outputs[name] = value
         prediction = trace.prediction(answer, "answered", passages=passages or None)
         prediction.outputs = outputs
-        prediction.shown = None  # what a foreign module shows its model is not known
+        prediction.shown = None  # the prompts of a wrapped module are unknown
         return prediction
 
     def _output(self, question: str) -> Any:
@@ -152,15 +163,16 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         return asyncio.run(self.module.acall(**inputs))
 
     def forward(self, question: str, **inputs: Any) -> dspy.Prediction:
-        """Answer `question`; of other `inputs` the module gets those that it takes."""
+        """Answer `question`. The module receives those of `inputs` that it accepts."""
         with use(asking(question, inputs)):
             return super().forward(question)
 
     def _inputs(self, question: str) -> dict[str, Any]:
-        """The fields of the example that the module takes, by the names that they have there.
+        """Return the fields of the example that the module accepts.
 
-        One that takes any (`**inputs`) gets those that its signature names, or else those that
-        `with_inputs` declares and those that a predictor in it names.
+        A module that accepts any field (`**inputs`) gets the fields of its signature. Without one,
+        it
+        gets those that `with_inputs` declares and those of the predictors in it.
         """
         example = example_of(question) or dspy.Example(question=question).with_inputs("question")
         available = {**dict(example.items()), "question": question}
@@ -182,7 +194,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         return inputs or {"question": question}
 
     def dump_state(self, json_mode: bool = True) -> Any:
-        """The state of the module alone, so that it also loads without ragbench."""
+        """Return the state of the module only, which loads without ragbench too."""
         return self.module.dump_state(json_mode=json_mode)
 
     def saved_name(self, predictor: str) -> str:
@@ -193,8 +205,8 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
 
 
 def _accepted(module: dspy.Module) -> set[str] | None:
-    """Names of the inputs that `module` takes; None where it takes any."""
-    kind = type(module)  # of an object DSPy warns that `forward` is read
+    """Return the names of the inputs of `module`, or None if it accepts any."""
+    kind = type(module)  # reading `forward` of an object makes DSPy warn
     function = getattr(kind, "forward", None) or kind.aforward
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
@@ -207,7 +219,12 @@ def _accepted(module: dspy.Module) -> set[str] | None:
 
 
 def meter_lms(program: dspy.Module, metered: Callable[[dspy.BaseLM], RagbenchLM]) -> None:
-    """Replace each LM that a module within `program` holds by what `metered` makes of it."""
+    """Replace each LM in a module of `program`.
+
+    Args:
+        program: Program to change.
+        metered: Function that returns the replacement of an LM.
+    """
     replaced: dict[int, RagbenchLM] = {}
     for _, module in program.named_sub_modules():
         for name, value in [*vars(module).items()]:
@@ -218,9 +235,9 @@ def meter_lms(program: dspy.Module, metered: Callable[[dspy.BaseLM], RagbenchLM]
 
 
 def _copy(module: dspy.Module) -> dspy.Module:
-    """A copy of `module`, which compiling may change. It shares LMs, and what ends with its owner.
+    """Copy `module`, so that compiling can change it. LMs and objects with finalizers are shared.
 
-    Where a part cannot be copied, such as a lock or a connection, DSPy's own way shares it.
+    If a part cannot be copied, such as a lock or a connection, DSPy's own copy shares it.
     """
     memo: dict[int, Any] = {}
     for _, inner in module.named_sub_modules():
@@ -230,19 +247,22 @@ def _copy(module: dspy.Module) -> dspy.Module:
                 memo[id(value)] = value
     try:
         copied = copy.deepcopy(module, memo)
-    except Exception:  # whatever a part raises when it is copied
+    except Exception:  # user code can raise anything
         copied = module.deepcopy()
     pairs = zip(module.named_sub_modules(), copied.named_sub_modules(), strict=True)
-    for (_, original), (_, fresh) in pairs:  # copying leaves them out
+    for (_, original), (_, fresh) in pairs:  # copying omits callbacks
         fresh.callbacks = original.callbacks
     return copied
 
 
 def adapter_of(program: RAGProgram, name: str, lm: dspy.LM | None) -> dspy.Adapter:
-    """Return the adapter called `name` for `program`.
+    """Return the adapter `name` for `program`.
 
-    `auto` of a module of a person's own is what it is in plain DSPy: that of DSPy's settings, or
-    `dspy.ChatAdapter`.
+    Args:
+        program: Program of the run.
+        name: Name of the adapter. For a wrapped module, `auto` is the adapter of DSPy's settings,
+            or else `dspy.ChatAdapter`.
+        lm: LM of the run.
     """
     if name == "auto" and isinstance(program, ModuleProgram):
         adapter: dspy.Adapter = dspy.settings.adapter or dspy.ChatAdapter()
@@ -251,10 +271,10 @@ def adapter_of(program: RAGProgram, name: str, lm: dspy.LM | None) -> dspy.Adapt
 
 
 def _as_prediction(output: Any, owner: str) -> dspy.Prediction:
-    """What a module returned: a prediction, its fields as a dict, or the answer by itself.
+    """Convert the output of a module: a prediction, a dict of its fields, or only the answer.
 
     Raises:
-        NoAnswerError: it has fields, and none of them is `answer`.
+        NoAnswerError: The fields do not include `answer`.
     """
     if isinstance(output, Mapping):
         output = dspy.Prediction(**output)
@@ -270,17 +290,17 @@ def _as_prediction(output: Any, owner: str) -> dspy.Prediction:
 
 
 def _answer_text(answer: Any, owner: str) -> str:
-    """`answer` as a text, as gold answers are read; several texts are one with commas.
+    """Convert `answer` to text, like gold answers. Several texts are joined with commas.
 
     Raises:
-        NoAnswerError: its type can be no answer.
-        ValueError: there is none, which is a failure of the one question.
+        NoAnswerError: The type is not supported.
+        ValueError: The answer is None. Only this question fails.
     """
     if answer is None:
         raise ValueError(f"{owner} returned no answer (None)")
     if isinstance(answer, Enum):
         answer = answer.value
-    if callable(getattr(answer, "item", None)):  # of numpy
+    if callable(getattr(answer, "item", None)):  # NumPy scalars
         answer = answer.item()
     if isinstance(answer, str):
         return answer
@@ -297,14 +317,14 @@ def _answer_text(answer: Any, owner: str) -> str:
         else:
             raise NoAnswerError(
                 f"{owner} returned an answer of the type {type(value).__name__} "
-                f"({' '.join(repr(value).split())[:80]}), which can be no answer; return "
-                "dspy.Prediction(answer=...) with a text, a number, True or False, or a list"
+                f"({' '.join(repr(value).split())[:80]}). Return dspy.Prediction(answer=...) with "
+                "a str, number, bool or list."
             )
     return ", ".join(texts)
 
 
 def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
-    """The passages that the module says it used; texts stand for themselves."""
+    """Return the passages that the module reports. Unknown texts become passages."""
     output = prediction.get("passages") or prediction.get("context") or ()
     by_text = {str(passage): passage for passage in trace.passages}
     if isinstance(output, str):
@@ -319,10 +339,14 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
 
 
 def keep_module(module: dspy.Module | type[dspy.Module], *, name: str = "") -> str:
-    """Return the name of `module` in configs of this process; see `ragbench.external.keep`.
+    """Register `module` and return its name for configs of this process.
+
+    Args:
+        module: DSPy module, or its class.
+        name: Display name.
 
     Raises:
-        ConfigError: it is not a DSPy module, or a program that has a name.
+        ConfigError: It is not a DSPy module, or it is a program with a name.
     """
     kind = module if isinstance(module, type) else type(module)
     if not issubclass(kind, dspy.Module):
@@ -338,7 +362,7 @@ def keep_module(module: dspy.Module | type[dspy.Module], *, name: str = "") -> s
 
 
 def program_digest(spec: str) -> str:
-    """Return the identity of the code or of the object that `spec` names; "" for our programs."""
+    """Return a digest of the code or object of `spec`, "" for built-in programs."""
     if is_kept(spec):
         return tag_of(spec)
     if is_external(spec):
@@ -348,12 +372,16 @@ def program_digest(spec: str) -> str:
 
 @PROGRAMS.outside
 def load_program(spec: str) -> type[RAGProgram]:
-    """The program that `spec` names, as `package.module:Class` or `path/to/file.py:Class`."""
+    """Load the program of `spec`: `package.module:Class` or `path/to/file.py:Class`.
+
+    Raises:
+        ConfigError: The object is not a DSPy module.
+    """
     loaded = find(spec) if is_kept(spec) else load_object(spec, "--program")
     module = loaded if isinstance(loaded, dspy.Module) else None
     kind: Any = loaded if module is None else type(module)
     if not (isinstance(kind, type) and issubclass(kind, dspy.Module)):
-        raise ConfigError(f"{spec} is no subclass of dspy.Module")
+        raise ConfigError(f"{spec} is not a subclass of dspy.Module")
     if issubclass(kind, RAGProgram):
         return kind
     own_k = None if module is not None else _own_k(kind)
@@ -368,7 +396,7 @@ def load_program(spec: str) -> type[RAGProgram]:
         "Knobs": knobs,
         "takes_k": own_k is not None,
         "unread": _unread(kind, is_object=module is not None, takes_k=own_k is not None),
-        # An instruction optimizer reads the docstring of the program: it is the module's own.
+        # Instruction optimizers read the program's docstring, so it is the module's.
         "__doc__": kind.__doc__,
         "__module__": __name__,
     }
@@ -376,7 +404,7 @@ def load_program(spec: str) -> type[RAGProgram]:
 
 
 def _own_k(kind: type[dspy.Module]) -> int | None:
-    """The default of the parameter `k` of a constructor; None where it takes no number as `k`."""
+    """Return the default of a constructor's parameter `k`, None if it has no numeric `k`."""
     parameter = _parameters(kind).get("k")
     if parameter is None:
         return None
@@ -389,7 +417,7 @@ def _own_k(kind: type[dspy.Module]) -> int | None:
 
 
 def _unread(kind: type[dspy.Module], *, is_object: bool, takes_k: bool) -> dict[str, str]:
-    """Knobs of every program that nothing in the module `kind` reads -> what to do instead."""
+    """Map each common knob that the module `kind` does not read to advice."""
     own = "the module's own code decides that"
     unread = {"context_tokens": own, "answer_style": own, "on_missing": own, "max_calls": own}
     if is_object:
@@ -408,7 +436,7 @@ def _parameters(kind: type[dspy.Module]) -> Mapping[str, inspect.Parameter]:
 
 
 def _names_rm(kind: type[dspy.Module]) -> bool:
-    """Whether a method names `rm`, as in `dspy.settings.rm(query)`."""
+    """Return True if a method uses `rm`, such as `dspy.settings.rm(query)`."""
     for base in kind.__mro__:
         if base is dspy.Module:
             return False

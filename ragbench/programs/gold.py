@@ -1,8 +1,8 @@
-"""The upper bound: the reader of `vanilla` over the passages that the data marks as gold.
+"""The upper bound: the reader of `vanilla` with the gold passages of the data.
 
-What reading alone is worth where a search is perfect. It is told what no system knows, so it is
-marked in tables (`reads_gold`), and neither `recommend` nor `choose` advises it. Data without gold
-passages is refused; a single question without any is read from nothing (`no_gold`).
+It measures the reader under a perfect search. A real system does not know the gold passages, so
+tables mark it (`reads_gold`), and neither `recommend` nor `choose` recommends it. Data without gold
+passages is rejected. A single question without any is read without passages (`no_gold`).
 """
 
 import dspy
@@ -41,7 +41,7 @@ class GoldRAG(RAGProgram[GoldKnobs]):
         return self.finish(trace, self.answer, passages)
 
     def _gold(self, trace: Trace) -> list[Passage]:
-        """The gold passages of the question, in the order of the data; empty where none is told."""
+        """Return the gold passages of the question, in the order of the data."""
         example = example_of(trace.question)
         if example is None:
             return []

@@ -1,12 +1,12 @@
-"""GraphRAG's local search: reports, tables and texts around the entities nearest to a question.
+"""GraphRAG's local search: reports, tables and texts about the entities nearest to a question.
 
-Edge et al. 2024 (arXiv:2404.16130), as its published code does it. The index is a knowledge graph
-that an LM reads off the passages, with a report on each of its communities
-(`ragbench.retrievers.lm_index.knowledge`, which also chooses what is shown). `variant=arag` is the
-re-run in A-RAG (Du et al. 2026) with k = 5.
+Edge et al. 2024 (arXiv:2404.16130), like its published code. The index is a knowledge graph that an
+LM extracts from the passages, with a report on each of its communities. It also selects the
+context (`ragbench.retrievers.lm_index.knowledge`). `variant=arag` is the re-run in A-RAG (Du et al.
+2026) with k = 5.
 
-Retrieved text is all that is shown: reports and tables too. They are passages of their own, after
-the texts, so that recall counts texts in their order.
+The record contains the complete retrieved text, including reports and tables. They are separate
+passages after the texts, so that recall counts the texts in their order.
 """
 
 from typing import Literal
@@ -36,7 +36,7 @@ class GraphRAGKnobs(lm_index.GraphSettings, ProgramKnobs):
     text_share: float = bounded(0.5, 0, 1, "share of the texts in the context")
     report_share: float = bounded(0.15, 0, 1, "share of the reports")
     ablation: Literal["none", "reports", "texts", "tables"] = Field(
-        "none", description="what is left out of the context"
+        "none", description="part of the context to omit"
     )
 
 
@@ -59,14 +59,15 @@ class GraphRAG(IndexProgram[GraphRAGKnobs]):
         passages = trace.search_by(
             lambda: self._gathered(trace, index, presented), trace.question, k=self.knobs.k
         )
-        context = render(presented, max_tokens=2 * self.knobs.context_tokens)  # cut to size before
+        # The texts are already within the limits.
+        context = render(presented, max_tokens=2 * self.knobs.context_tokens)
         answer = trace.answer(self.answer, last=True, context=context)
         return trace.prediction(answer, "answered", passages=passages)
 
     def _gathered(
         self, trace: Trace, index: lm_index.KnowledgeGraph, presented: list[Passage]
     ) -> list[Passage]:
-        """Texts, then reports and tables; `presented` gets them in the order of the prompt."""
+        """Return texts, reports and tables. Add them to `presented` in prompt order."""
         knobs = self.knobs
         tokens = knobs.context_tokens
         entities = index.nearest(trace.question, _OVERSAMPLED * knobs.k)

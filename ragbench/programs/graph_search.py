@@ -1,10 +1,12 @@
-"""The indexes of graph programs as retrievers of any other: `--retriever hippo|linear|light|tree`.
+"""The indexes of graph programs as retrievers: `--retriever hippo|linear|light|tree`.
 
-HippoRAG's own table has IRCoT over its graph (Gutiérrez et al. 2025, arXiv:2502.14802), and the
-question whether an agent still needs a graph is put in the same way. The LM of the run makes the
-index before the first question, as for the program of that name, and its cost is filed there; what
-a search asks the LM (facts that help, entities, keywords) is part of the cost of the question that
-searches, and of its limit of calls. `tree` finds summaries beside passages.
+HippoRAG's table includes IRCoT with its graph (Gutiérrez et al. 2025, arXiv:2502.14802). In the
+same
+way, these retrievers show if an agent still needs a graph. The LM of the run builds the index
+before
+the first question, like the program of that name, and its cost is recorded there. LM calls of a
+search (helpful facts, entities, keywords) belong to the cost and call limit of the question that
+searches. `tree` finds summaries as well as passages.
 """
 
 from typing import Any, ClassVar
@@ -24,14 +26,14 @@ from ragbench.programs.linear_rag import LinearRAG, LinearSearch
 from ragbench.programs.tree_rag import TreeRAG, TreeSearch
 from ragbench.retrievers.base import RETRIEVERS, Retriever
 
-#: Where a search is part of no question, nothing bounds what it asks.
+#: Limit of calls and searches if a search does not belong to a question.
 _UNBOUNDED = 10**9
 
 
 class GraphSearch(Retriever):
-    """Search by the index of a graph program."""
+    """Search with the index of a graph program."""
 
-    #: The program whose index it is; `Settings` are those of its knobs that decide a search.
+    #: Program whose index is searched. `Settings` are its search knobs.
     program: ClassVar[type[SearchedIndex[Any]]]
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
@@ -39,29 +41,29 @@ class GraphSearch(Retriever):
         self.finder = self.program(self, **self.settings.model_dump())
 
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """At most `k` passages for `query`, best first.
+        """Return at most `k` passages for `query`, best first.
 
         Raises:
-            ConfigError: no LM is there to make the index and to search by it.
-            dspy.LMError: a reply could not be had.
+            ConfigError: No LM is active.
+            dspy.LMError: A call failed.
         """
         k = min(k, len(self.corpus))
         if k < 1 or not query.strip():
             return []
         if dspy.settings.lm is None:
             raise ConfigError(
-                f"the retriever {self.name} asks an LM, and none is set; measure it by a run, such "
-                f"as: ragbench eval --program vanilla --retriever {self.name}"
+                f"Retriever {self.name} needs an LM, but none is active. Measure it in a run: "
+                f"ragbench eval --program vanilla --retriever {self.name}"
             )
         trace = self._trace(query)
-        with open_ledger():  # made only now, it is still no part of the question's cost
+        with open_ledger():  # never part of the question's cost
             index = self.finder.index_of(self)
         if index.is_bare:
             trace.count("bare_index")
         return self.finder.ranked(trace, index, k)
 
     def _trace(self, query: str) -> Trace:
-        """A trace of `query` that spends and counts for the question that searches, if any."""
+        """Return a trace of `query` with the budget and counts of the current question."""
         asking = current().get(Trace)
         if asking is None:
             return Trace(query, self, Budget(_UNBOUNDED, _UNBOUNDED))
@@ -81,7 +83,7 @@ class HippoRetriever(GraphSearch):
 
 @RETRIEVERS.register("linear")
 class LinearRetriever(GraphSearch):
-    """Search through entities and sentences, from those that a query names (LinearRAG)."""
+    """Search through entities and sentences, from the entities of a query (LinearRAG)."""
 
     name = "linear"
     Settings = LinearSearch
@@ -99,7 +101,7 @@ class LightRetriever(GraphSearch):
 
 @RETRIEVERS.register("tree")
 class TreeRetriever(GraphSearch):
-    """Search a tree of summaries, whose nodes stand beside the passages (RAPTOR)."""
+    """Search a tree of summaries and passages (RAPTOR)."""
 
     name = "tree"
     Settings = TreeSearch

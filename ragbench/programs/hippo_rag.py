@@ -1,11 +1,12 @@
-"""HippoRAG 2: walks over a graph of facts, started at those that an LM finds helpful.
+"""HippoRAG 2: walks over a graph of facts, from facts that an LM selects.
 
-Gutiérrez et al. 2025 (arXiv:2502.14802), as its published code does it. The facts most similar to
-the question are shown to the LM, which keeps the helpful ones (recognition memory); walks start at
-their phrases, and with little weight at all passages, and personalized PageRank ranks the passages.
-Where no fact is kept, the passages are ranked by their vectors alone. The index is
-`ragbench.retrievers.lm_index.hippo`. A kept fact is a number, where the published filter writes
-triples again, which are matched to the candidates by similarity, so that one may come twice.
+Gutiérrez et al. 2025 (arXiv:2502.14802), like its published code. The LM sees the facts most
+similar
+to the question and selects the helpful ones (recognition memory). Walks start at their phrases, and
+with little weight at all passages, and personalized PageRank ranks the passages. If no fact is
+selected, vector similarity ranks the passages. The index is `ragbench.retrievers.lm_index.hippo`.
+The LM selects facts by number. The published filter rewrites triples and matches them to the
+candidates by similarity, so that one may appear twice.
 """
 
 from collections.abc import Mapping
@@ -24,14 +25,14 @@ from ragbench.retrievers.lm_index.hippo import in_words
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import AnswerFromContext, ExtractEntities, SelectFacts
 
-#: Chance that a walk goes on.
+#: Probability that a walk continues.
 DAMPING = 0.5
 
 
 class HippoSearch(LMIndexSettings):
-    """What decides a search by the facts of the index."""
+    """Knobs of a search over the facts of the index."""
 
-    use_filter: bool = Field(True, description="whether the LM chooses among the facts")
+    use_filter: bool = Field(True, description="let the LM select facts")
     linking_top_k: int = bounded(5, 1, 100, "facts shown, and phrases kept")
     linking: Literal["facts", "entities", "phrases"] = Field(
         "facts", description="what finds the starts of walks; see the documentation"
@@ -74,7 +75,7 @@ class HippoRAG(SearchedIndex[HippoRAGKnobs]):
         facts = best_first(scores, knobs.linking_top_k)
         texts = {fact: in_words(index.facts_read[fact]) for fact in facts}
         selected = facts
-        if knobs.use_filter and facts:  # none is kept where the reply cannot be read
+        if knobs.use_filter and facts:  # an unreadable reply selects none
             lines = numbered(texts.values())
             reply = trace.ask(self.select, question=question, facts=lines)
             selected = by_number(facts, reply.keep)

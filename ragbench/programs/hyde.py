@@ -1,10 +1,10 @@
-"""HyDE: search with passages that the model makes up, then answer from those that it finds.
+"""HyDE: search with hypothetical passages that the model writes, then answer.
 
-Gao et al. 2022 (arXiv:2212.10496), as its published code does it: eight passages are written at
-temperature 0.7, and what is searched with is the mean of their vectors and the question's. Only
-`--retriever dense` searches with a vector; with any other, each text is a query of its own and the
-rankings are fused by reciprocal rank. A reader answers, as in the other baselines; the paper itself
-ends at retrieval.
+Gao et al. 2022 (arXiv:2212.10496), like its published code. The model writes eight passages at
+temperature 0.7. The query is the mean of their vectors and the question's. Only `--retriever dense`
+searches with a vector. For any other retriever, each text is a separate query, and reciprocal rank
+fusion merges the rankings. A reader answers, as in the other baselines. The paper itself ends at
+retrieval.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from ragbench.signatures import AnswerFromContext, WritePassage
 class HyDEKnobs(ProgramKnobs):
     """Knobs of `hyde`."""
 
-    n_passages: int = bounded(8, 1, 32, "passages made up for the question")
-    temperature: float = bounded(0.7, 0, 2, "of the calls that make them up")
+    n_passages: int = bounded(8, 1, 32, "hypothetical passages for the question")
+    temperature: float = bounded(0.7, 0, 2, "temperature of the calls that write them")
     include_original: bool = Field(True, description="search with the question as well")
 
 
@@ -41,7 +41,7 @@ class HyDE(RAGProgram[HyDEKnobs]):
         return self.finish(trace, self.answer, passages)
 
     def _texts(self, trace: Trace) -> list[str]:
-        """What is searched with: the passages made up, and the question."""
+        """Return the search queries: the hypothetical passages and the question."""
         samples = range(1, self.knobs.n_passages + 1)
         written = trace.fan_out(lambda sample: self._imagined(trace, sample), samples)
         made_up = core.distinct(written)
@@ -51,12 +51,12 @@ class HyDE(RAGProgram[HyDEKnobs]):
         return made_up
 
     def _imagined(self, trace: Trace, sample: int) -> str:
-        """One passage; each sample has a seed and a place in the cache of its own."""
+        """Write one passage. Each sample has a separate seed and cache entry."""
         config = sampling(sample, self.knobs.temperature)
         return str(trace.ask(self.imagine, config=config).passage)
 
     def _found(self, trace: Trace, texts: Sequence[str]) -> list[Passage]:
-        """The `k` passages nearest to the mean of `texts`, or the best of their fused rankings."""
+        """Return the `k` passages nearest to the mean of `texts`, or of the fused rankings."""
         k = self.knobs.k
         retriever = trace.retriever
         if isinstance(retriever, Dense):

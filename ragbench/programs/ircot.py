@@ -1,12 +1,17 @@
 """IRCoT: interleave retrieval with the sentences of a chain of thought.
 
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
-passages so far, then searches with it. `spec`: at most 5 sentences, told how many are left; the
-chain answers, or else an answer is forced from it and all that was found. `paper`: at most 10; a
-query from the last sentence that is no mere inference, without question words; paragraphs of at
-most 600 words (chunks of any length), shown up to 350, at most 15, near-duplicates dropped; and a
-reader that sees no chain. `flash`, as FlashRAG runs it: every passage ranked by the best score it
-ever had and, from the second search on, shown worst first.
+passages
+so far, then searches with it.
+
+- `spec`: at most 5 sentences. The model sees the number of remaining sentences. The chain answers,
+  or else a forced answer uses it and all passages.
+- `paper`: at most 10 sentences. The query is the last sentence that is not an inference, without
+  question words. Paragraphs have at most 600 words (chunks have any length), of which 350 are
+  shown. At most 15 passages are kept, without near-duplicates. A reader without the chain answers.
+- `flash`: the FlashRAG version. The best score so far ranks each passage. From the second search
+on,
+  the worst passage comes first.
 """
 
 from __future__ import annotations
@@ -34,7 +39,7 @@ from ragbench.programs.core.program import Reader, reading, refuses
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext, AnswerWithHints, CoTStep
 
-# IRCoT's own rule: how a sentence of mere inference begins, or a sum with blanks in it.
+# IRCoT's rule: beginnings of sentences that only infer, or a sum with spaces.
 _NUMBER = r"\d(?:[\d,]*\d)?(?:\.\d+)?"
 _INFERENCE = re.compile(
     rf"^(?:thus[ ,]|so[ ,]|that is,|therefore|hence)|{_NUMBER} [+-] {_NUMBER} = {_NUMBER}",
@@ -53,21 +58,21 @@ class IRCoTKnobs(ProgramKnobs):
     """Knobs of `ircot`."""
 
     k: int = bounded(3, 1, 100, "passages per search")
-    max_steps: int = bounded(5, 1, 50, "sentences at the most")
-    max_passages: int = bounded(15, 1, 1000, "passages kept; later ones drop out")
+    max_steps: int = bounded(5, 1, 50, "maximum number of sentences")
+    max_passages: int = bounded(15, 1, 1000, "maximum number of passages kept")
     initial_retrieval: bool = Field(True, description="search with the question first")
-    skip_inferences: bool = Field(False, description="no inferences nor question words as query")
+    skip_inferences: bool = Field(False, description="no inferences or question words in queries")
     keep: Literal["first", "first_distinct", "best"] = Field(
-        "first", description="which passages survive the cap; best: shown worst first"
+        "first", description="passages kept at the maximum (best: shown worst first)"
     )
     passage_words: int = Field(
-        0, ge=0, description="longest paragraph shown, never a chunk; 0: any"
+        0, ge=0, description="words of the longest paragraph shown, not for chunks (0: any)"
     )
-    shown_words: int = Field(0, ge=0, description="words shown of a passage; 0: all")
-    separate_reader: bool = Field(False, description="a reader that sees no chain answers")
-    reader: Reader = Field("cot", description="does that reader reason before the answer?")
-    last_search: bool = Field(True, description="search with the last sentence of all too")
-    tell_left: bool = Field(True, description="say how many sentences are left")
+    shown_words: int = Field(0, ge=0, description="words shown of a passage (0: all)")
+    separate_reader: bool = Field(False, description="answer without the chain")
+    reader: Reader = Field("cot", description="reasoning of that reader before the answer")
+    last_search: bool = Field(True, description="also search with the final sentence")
+    tell_left: bool = Field(True, description="show the number of remaining sentences")
 
 
 @PROGRAMS.register("ircot")
@@ -108,7 +113,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             self.conclude = predict(AnswerWithHints)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Rounds of one sentence and one search, then an answer."""
+        """Alternate between sentences and searches, then answer."""
         chain = Chain(trace, self.knobs)
         answer, reason = trace.until_spent(lambda: self._think_and_search(trace, chain))
         passages = chain.kept()
@@ -125,7 +130,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         return trace.prediction(answer, reason, passages=passages)
 
     def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, core.StopReason]:
-        """The chain's answer, blank if it gives none, and why it ended."""
+        """Return the chain's answer, blank if it has none, and the stop reason."""
         knobs = self.knobs
         if knobs.initial_retrieval:
             chain.search(trace.question)
@@ -143,7 +148,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             said_before = map(normalise_answer, [*chain.thoughts, trace.question])
             repeated = bool(thought) and normalise_answer(thought) in said_before
             done, answer = ending(step, thought)
-            if repeated and not done:  # with an answer beside it, it has nothing else to add
+            if repeated and not done:  # a repeated sentence with an answer ends the chain
                 answer = step.answer
                 done = is_answer(answer)
             if done:
@@ -161,7 +166,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
 
 
 class Chain:
-    """One question's sentences, and the passages found with the best score each ever had."""
+    """The sentences of one question, and its passages with their best scores so far."""
 
     def __init__(self, trace: Trace, knobs: IRCoTKnobs) -> None:
         self.trace = trace
@@ -172,7 +177,7 @@ class Chain:
         self.searches = 0
 
     def search(self, query: str) -> tuple[str, ...]:
-        """The pids found for `query`, whose passages are taken."""
+        """Search for `query`, add the passages, and return their pids."""
         if self.knobs.skip_inferences:
             words = [word for word in query.split() if word.lower() not in _QUESTION_WORDS]
             query = " ".join(words) or query
@@ -190,7 +195,7 @@ class Chain:
             self.best[passage.pid] = max(passage.score, before)
 
     def query(self) -> str:
-        """What is searched with next: the last sentence, or the last that states a fact."""
+        """Return the next query: the last sentence, or the last that states a fact."""
         if not self.knobs.skip_inferences:
             return self.thoughts[-1]
         facts = (thought for thought in reversed(self.thoughts) if not is_inference(thought))
@@ -223,12 +228,20 @@ class Chain:
 
 
 def is_inference(sentence: str) -> bool:
-    """Whether `sentence` only concludes or adds up, by IRCoT's rule."""
+    """Return True if `sentence` only concludes or adds numbers, by IRCoT's rule."""
     return bool(_INFERENCE.search(sentence))
 
 
 def ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
-    """Whether the chain ends with `step`, and the answer it gives, which may be blank."""
+    """Return True if the chain ends with a step, and its answer.
+
+    Args:
+        step: Reply of the model.
+        thought: Sentence of the reply.
+
+    Returns:
+        True at the end, and the answer, which may be blank.
+    """
     phrase = _ANSWER_PHRASE.search(thought)
     stated = phrase[1].strip() if phrase else ""
     answer = next(filter(is_answer, (step.answer, stated)), "")
@@ -238,7 +251,7 @@ def ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
 
 
 def first_words(passage: Passage, words: int) -> Passage:
-    """`passage` cut after so many words of its text; 0: whole."""
+    """Cut the text of `passage` after `words` words. 0 keeps all."""
     tokens = passage.text.split()
     if not words or len(tokens) <= words:
         return passage
@@ -246,13 +259,13 @@ def first_words(passage: Passage, words: int) -> Passage:
 
 
 def _alike(a: str, b: str) -> bool:
-    """Whether so many characters stand in the same order in both that they are near-duplicates."""
+    """Return True if two texts share a subsequence long enough for near-duplicates."""
     least = _NEAR_DUPLICATE * (len(a) + len(b)) / 2
     return min(len(a), len(b)) >= least and _in_common(a, b) >= least
 
 
 def _in_common(a: str, b: str) -> int:
-    """Length of the longest common subsequence, by a bit for each character of `a` (Hyyrö 2004)."""
+    """Return the length of the longest common subsequence, bit-parallel (Hyyrö 2004)."""
     places: dict[str, int] = {}
     for place, character in enumerate(a):
         places[character] = places.get(character, 0) | 1 << place

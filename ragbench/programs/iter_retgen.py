@@ -1,10 +1,10 @@
-"""ITER-RETGEN: search with the last generation and the question, generate anew, and repeat.
+"""ITER-RETGEN: search with the last generation and the question, generate again, and repeat.
 
-Shao et al. 2023 (arXiv:2305.15294). The first search is with the question; each later one with the
-whole generation before it (reasoning and answer), then the question. Each generation reads the
-passages of its own search alone. `paper`: two rounds of a chain of thought, five passages. `flash`,
-as FlashRAG runs it: three rounds without reasoning, question before generation. A round that finds
-the passages of the round before would get the same reply, so the answer stands.
+Shao et al. 2023 (arXiv:2305.15294). The first query is the question. Each later query is the entire
+previous generation (reasoning and answer), then the question. Each generation reads only the
+passages of its search. `paper`: two rounds of a chain of thought, five passages. `flash` is the
+FlashRAG version: three rounds without reasoning, question before generation. If a round finds the
+same passages as the previous one, the reply would be the same, so the program ends.
 """
 
 from typing import Literal
@@ -25,7 +25,7 @@ class IterRetGenKnobs(ProgramKnobs):
     rounds: int = bounded(2, 1, 20, "rounds of a search and a generation")
     reader: Reader = Field("cot", description="reason before the answer?")
     query_order: Literal["generation_first", "question_first"] = Field(
-        "generation_first", description="what stands first in a query"
+        "generation_first", description="order of the texts in a query"
     )
 
 
@@ -42,7 +42,7 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """As many rounds as find other passages, the last of which answers."""
+        """Search and generate until a search finds the same passages. Return the last answer."""
         answer = ""
         generation = ""
         pids_before: list[str] | None = None
@@ -74,7 +74,7 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
     def _generated(
         self, trace: Trace, query: str, found: list[Passage], *, last: bool
     ) -> tuple[str, str]:
-        """The answer from the passages, and all that was written with it."""
+        """Return the answer from the passages, and the entire generated text."""
         reply = trace.ask(self.answer, last=last, context=self.shown(found))
         answer = reply.answer
         reasoning = one_line(reply.get("reasoning", ""))

@@ -1,10 +1,10 @@
 """LightRAG: keywords of two levels find entities and relations of a graph, and their passages.
 
 Guo et al. 2024 (arXiv:2410.05779). The index is `ragbench.retrievers.lm_index.light`. One call
-writes keywords: names (low level) find entities, with their relations; themes (high level) find
-relations, with their entities. The passages of what is shown are ranked by their cosine with the
-question, as the current published code does it, those of the entities and of the relations in turn.
-`mix` adds the passages nearest to the question; `naive` has those alone, without keywords.
+writes keywords. Names (low level) find entities, with their relations. Themes (high level) find
+relations, with their entities. Their passages are ranked by cosine similarity to the question, like
+the current published code, and alternate between entities and relations. `mix` adds the passages
+nearest to the question. `naive` uses only those, without keywords.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fit
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
 from ragbench.tokens import estimate_tokens
 
-#: Passages for each entity, or relation, half of which are taken, as published.
+#: Passages for each entity or relation. Half of them are used, as published.
 _RELATED = 5
 
 
 class LightSearch(LightSettings):
-    """What decides a search by the entities and relations of the index."""
+    """Knobs of a search over the entities and relations of the index."""
 
-    gleanings: int = bounded(1, 0, 5, "index: calls for what was overlooked")
+    gleanings: int = bounded(1, 0, 5, "index: additional calls for missed facts")
     mode: Literal["hybrid", "local", "global", "mix", "naive"] = Field(
-        "hybrid", description="what is searched; set by the variant"
+        "hybrid", description="search method, set by the variant"
     )
-    top_k: int = bounded(40, 1, 1000, "entities, and relations, at the most")
-    min_cosine: float = bounded(0.2, -1, 1, "of what is found by its vectors")
+    top_k: int = bounded(40, 1, 1000, "maximum number of entities, and of relations")
+    min_cosine: float = bounded(0.2, -1, 1, "minimum cosine similarity of vector search")
     entity_tokens: int = bounded(6000, 0, 1_000_000, "tokens of entities shown")
     relation_tokens: int = bounded(8000, 0, 1_000_000, "tokens of relations shown")
 
@@ -44,7 +44,7 @@ class LightRAGKnobs(LightSearch, ProgramKnobs):
 
     k: int = bounded(20, 1, 100, "passages read")
     context_tokens: int = bounded(16_000, 100, 1_000_000, "tokens of passages shown")
-    texts: bool = Field(True, description="show passages beside entities and relations")
+    texts: bool = Field(True, description="show passages with entities and relations")
 
 
 @PROGRAMS.register("light_rag")
@@ -94,7 +94,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         return trace.answer(self.answer, last=True, context=context, **inputs)
 
     def starts(self, trace: Trace, index: LMIndex) -> tuple[str, str]:
-        """Themes and names, each as one query; the question where there are none."""
+        """Return themes and names, each as one query. Default: the question."""
         if self.knobs.mode == "naive":
             return "", ""
         reply = trace.ask(self.extract)
@@ -110,7 +110,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
     def _noted(
         self, trace: Trace, index: LMIndex, high: str, low: str, graph: list[str]
     ) -> list[Passage]:
-        """The passages to read; `graph` gets entities and relations as the prompt shows them."""
+        """Return the passages to read. Add entities and relations to `graph` for the prompt."""
         found, entities, relations = self._retrieved(trace, index, high, low, self.knobs.k)
         if isinstance(index, LightIndex):
             graph += [index.entities[i].line for i in entities]
@@ -128,7 +128,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
     def _retrieved(
         self, trace: Trace, index: LMIndex, high: str, low: str, k: int
     ) -> tuple[list[Passage], list[int], list[int]]:
-        """The `k` passages found, and the numbers of the entities and relations that are shown."""
+        """Return at most `k` passages, and the numbers of entities and relations."""
         entities: list[int] = []
         relations: list[int] = []
         sources: list[list[int]] = []
@@ -145,9 +145,9 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         return [index.corpus[row] for row in rows], entities, relations
 
     def _found(self, index: LightIndex, high: str, low: str) -> tuple[list[int], list[int]]:
-        """The entities that names find and the relations that themes find, each with the other's.
+        """Return the entities that names find and the relations that themes find.
 
-        As many of each as fit the prompt.
+        Each list also contains the neighbors of the other one, up to the token limit of the prompt.
         """
         knobs = self.knobs
         limits: dict[str, Any] = {"k": knobs.top_k, "least": knobs.min_cosine}
@@ -174,7 +174,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
 
 
 def _relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
-    """The relations of `entities`: those of well-connected ends first, then the weightiest."""
+    """Return the relations of `entities`, by the degree of their ends, then by weight."""
 
     def worth(relation: int) -> tuple[int, float]:
         degree = sum(len(index.relations_of[end]) for end in index.relations[relation].ends)
@@ -187,9 +187,9 @@ def _relations_around(index: LightIndex, entities: Sequence[int]) -> list[int]:
 def _passages_of(
     index: LightIndex, entities: Sequence[int], relations: Sequence[int], question: str
 ) -> list[list[int]]:
-    """The passages of `entities`, then others of `relations`, each nearest to the question.
+    """Return the passages of `entities`, then others of `relations`, nearest to the question first.
 
-    Of relations those count that have a passage which none before them has.
+    Only relations with a passage that no earlier relation has increase the number of passages.
     """
     scores = index.cosines(question, index.passages)
 
@@ -208,6 +208,6 @@ def _passages_of(
 
 
 def _in_turn(*lists: Sequence[int]) -> list[int]:
-    """The first of each list, the second of each, and so on, each value once."""
+    """Interleave the lists: all first values, then all second ones, each value once."""
     turns = zip_longest(*lists)
     return list(dict.fromkeys(value for turn in turns for value in turn if value is not None))

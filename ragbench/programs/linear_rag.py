@@ -1,13 +1,13 @@
 """LinearRAG: a graph of entities, sentences and passages without relations.
 
-Zhuang et al. 2025 (arXiv:2510.10114), as its published code does it. Each entity of the question
-leads to the nearest entity of the index (a seed); sentences similar to the question lead from there
-to further entities, tier by tier (`ragbench.retrievers.lm_index.linear`); passages are ranked by
-personalized PageRank from the entities reached and from the passages that are similar to the
-question or hold those entities. A question without entities is searched by vectors alone.
+Zhuang et al. 2025 (arXiv:2510.10114), like its published code. Each entity of the question leads to
+the nearest entity of the index (a seed). From there, sentences similar to the question lead to
+further entities, tier by tier (`ragbench.retrievers.lm_index.linear`). Personalized PageRank ranks
+the passages. It starts at these entities and at passages that are similar to the question or
+contain the entities. For a question without entities, vector similarity ranks the passages.
 
-The published system finds entities by a spaCy pipeline (`entities=spacy`); the default asks the LM.
-`entities=regex` finds others and is another system, which results name.
+The published system finds entities with a spaCy pipeline (`entities=spacy`). The default asks the
+LM. `entities=regex` finds different entities, so results give it a different name.
 """
 
 from collections.abc import Sequence
@@ -21,20 +21,20 @@ from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage, lm_index
 from ragbench.signatures import AnswerFromContext, ExtractEntities
 
-#: Weight of passages against entities where walks start; chance that a walk goes on.
+#: Start weight of passages relative to entities, and probability that a walk continues.
 PASSAGE_WEIGHT = 0.05
 DAMPING = 0.5
 
 
 class LinearSearch(lm_index.LinearSettings):
-    """What decides a search by the entities of the index."""
+    """Knobs of a search over the entities of the index."""
 
     max_iterations: int = bounded(3, 1, 20, "rounds of bridging, seeds included")
-    top_k_sentence: int = bounded(1, 1, 100, "sentences that an entity leads to")
+    top_k_sentence: int = bounded(1, 1, 100, "sentences per entity")
     threshold: float = bounded(0.5, 0, 1, "score under which an entity is dropped")
     passage_ratio: float = bounded(1.5, 0, 100, "weight of a passage's similarity")
     ablation: Literal["none", "bridging", "pagerank", "graph"] = Field(
-        "none", description="what is left out: further entities, walks, or all but vectors"
+        "none", description="part to omit: further entities, walks, or all but vectors"
     )
 
 
@@ -65,13 +65,13 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
 
     @property
     def label(self) -> str:
-        """The entities of a pattern make another system."""
+        """The name in tables. Entities of a pattern make a different system."""
         if self.knobs.entities == "regex":
             return "linear_rag[regex entities]"
         return self.name
 
     def starts(self, trace: Trace, index: lm_index.LMIndex) -> list[str]:
-        """The entities of the question, as it writes them."""
+        """Return the entities of the question, in its spelling."""
         knobs = self.knobs
         question = trace.question
         if knobs.ablation == "graph":

@@ -1,9 +1,9 @@
-"""Multi-query RAG: write a few queries for the question, search with all, fuse, and read once.
+"""Multi-query RAG: write several queries for the question, search with all, fuse, and read once.
 
-The flow of LookaheadRAG's baseline, which asks for diverse search queries; `mode=paraphrase` asks
-for the question in other words, as RAG-Fusion does (Rackauckas 2024, arXiv:2402.03367), whose
-fusion this is. A reply that cannot be parsed leaves the question
-alone as the query, even if `include_original` is off.
+The flow is LookaheadRAG's baseline, which asks for diverse search queries. `mode=paraphrase` asks
+for paraphrases of the question, like RAG-Fusion (Rackauckas 2024, arXiv:2402.03367), whose fusion
+this is. If a reply cannot be parsed, the question is the only query, even if `include_original` is
+off.
 """
 
 import dspy
@@ -30,7 +30,7 @@ class MultiQueryKnobs(ProgramKnobs):
     n_queries: int = bounded(3, 1, 20, "queries written for the question")
     include_original: bool = Field(True, description="search with the question as well")
     mode: QueryMode = Field("diverse", description="kind of queries written")
-    fusion: Fusion = Field("rrf", description="by summed reciprocal ranks or the best score")
+    fusion: Fusion = Field("rrf", description="sum of reciprocal ranks, or best score")
     max_passages: int = bounded(10, 1, 1000, "passages kept after fusion")
     temperature: float = bounded(0.3, 0, 2, "of the call that writes the queries")
 

@@ -1,11 +1,15 @@
-"""ReAct: think, use a tool, look at what it shows, and repeat until finished.
+"""ReAct: think, use a tool, observe its result, and repeat until finished.
 
-Yao et al. 2023 (arXiv:2210.03629). `spec`, the simplified specification: `search` shows the first
-words of the top passages, `lookup` all matching sentences of every passage found so far; at the
-limit an answer is forced from passages and thoughts. `page`, the original's tools: `search` opens
-the page of a title, `lookup` walks it one hit at a time. `tree_search`, after the training rollouts
-of TreePS-RAG (arXiv:2601.06922), untrained: a tree of steps instead of one chain; nothing ranks the
-paths, so the first sample of each stands before the second of any.
+Yao et al. 2023 (arXiv:2210.03629).
+
+- `spec`, the simplified specification: `search` shows the first words of the top passages, `lookup`
+  all matching sentences of every passage so far. At the limit, a call answers from passages and
+  thoughts.
+- `page`, the original tools: `search` opens the page of a title, `lookup` steps through its
+matches.
+- `tree_search`, the training rollouts of TreePS-RAG (arXiv:2601.06922) without training: a tree of
+  steps instead of a chain. Paths are not ranked, so the first sample of each path comes before the
+  second of any.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from ragbench.programs.core.trace import sampling
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerWithHints, ReActStep
 
-#: Share of words in common by which a step of the tree repeats another.
+#: Minimum share of common words of a repeated step of the tree.
 ALIKE = 0.8
 #: Words shown of a passage found.
 _SNIPPET_WORDS = 120
@@ -43,18 +47,18 @@ _SNIPPET_WORDS = 120
 class ReActKnobs(ProgramKnobs):
     """Knobs of `react`."""
 
-    max_steps: int = bounded(7, 1, 50, "tool calls at the most")
+    max_steps: int = bounded(7, 1, 50, "maximum number of tool calls")
     lookup: bool = Field(True, description="offer the tool lookup")
-    act_only: bool = Field(False, description="no thoughts")
+    act_only: bool = Field(False, description="act without thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     guards: tuple[tools.Guard, ...] = Field(
         tools.GUARDS, description="help for a model, by name; false: none, true: all"
     )
     branching: int = bounded(2, 1, 10, "next steps sampled of a path (tree)")
-    width: int = bounded(3, 1, 20, "paths open or finished at the most (tree)")
+    width: int = bounded(3, 1, 20, "maximum number of open or finished paths (tree)")
     select: Literal["vote", "first", "read"] = Field(
-        "vote", description="the paths' answer: most given, first, or read anew (tree)"
+        "vote", description="answer: most frequent, first, or from the passages (tree)"
     )
 
     _guards = field_validator("guards", mode="before")(tools.guards_of)
@@ -153,7 +157,7 @@ class CorpusTools(ReActTools):
 
 
 class PageTools(ReActTools):
-    """ReAct's own: `search` opens the page of that title, `lookup` walks it one hit at a time."""
+    """ReAct's original tools: `search` opens the page of a title, `lookup` steps through it."""
 
     page: Passage | None = None
     _sought = ""
@@ -161,9 +165,9 @@ class PageTools(ReActTools):
 
     def search(self, entity: str) -> str:
         """Open the page of this name."""
-        # A page of exactly that title, whatever its case, opens wherever it ranks. Otherwise it is
-        # one of the pages found, by its title but for marks and articles, or by that without the
-        # bracket at its end: Wikipedia's search reaches "Paris (film)" by "Paris" as well.
+        # A page with exactly that title, ignoring case, opens regardless of its rank. Otherwise
+        # select a result by its title, ignoring punctuation and articles, or without the final
+        # brackets: Wikipedia's search also finds "Paris (film)" by "Paris".
         corpus = self.trace.retriever.corpus
         name = normalise_answer(entity)
         place = corpus.titled(entity)
@@ -197,10 +201,13 @@ class PageTools(ReActTools):
 
 
 def matching(passage: Passage, text: str, *, title_too: bool = False) -> list[tuple[int, str]]:
-    """Index and sentence of each sentence of `passage` that contains `text`, in any case.
+    """Return the index and text of each sentence that contains `text`, ignoring case.
 
-    With `title_too`, the first one also where the title contains it: the name often stands in
-    another form there.
+    Args:
+        passage: Passage to search.
+        text: Text to look for.
+        title_too: Add the first sentence if the title contains the text, because the name often has
+            a different form there.
     """
     sought = text.lower()
     title_matches = title_too and sought in passage.title.lower()
@@ -222,9 +229,9 @@ class Path:
 class StepTree:
     """The paths of one question.
 
-    `loops` take a path's next step, one for each sample. At most `width` paths are open or
-    finished, none has more than `max_steps` steps, and a step like a sibling or an earlier step of
-    the path is pruned.
+    Each of `loops` samples a path's next step. At most `width` paths are open or finished. A path
+    has at
+    most `max_steps` steps. A step similar to a sibling or an earlier step of the path is pruned.
     """
 
     def __init__(self, loops: Sequence[tools.ToolLoop], knobs: ReActKnobs) -> None:
@@ -252,9 +259,9 @@ class StepTree:
         return "max_steps"
 
     def selected(self) -> str:
-        """The answer that most paths end in, of equals the first, or just the first.
+        """Return the most frequent answer of the paths, or the first one. The first one wins a tie.
 
-        Blank where no path has an answer, or where the passages are to be read.
+        Blank if no path has an answer, or if a call answers from the passages instead.
         """
         answers = []
         for answer in self.answers:
@@ -264,11 +271,11 @@ class StepTree:
             return ""
         vote = self.knobs.select == "vote"
         votes = Counter(map(normalise_answer, answers[: None if vote else 1]))
-        best = votes.most_common(1)[0][0]  # the first of equals
+        best = votes.most_common(1)[0][0]  # the first one wins a tie
         return next(answer for answer in answers if normalise_answer(answer) == best)
 
     def _taken(self, paths: Sequence[Path], steps_left: int) -> list[Path]:
-        """The open paths after one more step each; finished ones leave their answers."""
+        """Take one more step on each open path. Store the answers of finished paths."""
         # The first sample of all paths comes before the second of any.
         jobs = list(itertools.product(range(len(self.loops)), paths))
         turns = self.trace.fan_out(
@@ -294,7 +301,7 @@ class StepTree:
         return [self._extended(*step) for step in turns_kept[:room]]
 
     def _finish(self, path: Path, name: str, turn: tools.Turn) -> None:
-        if turn.answer in {step.observation for step in path.done}:  # a copy is no answer
+        if turn.answer in {step.observation for step in path.done}:  # reject a copied observation
             self.trace.count("copied_observation")
             return
         self.answers.append(turn.answer)
@@ -315,5 +322,5 @@ class StepTree:
 
 
 def _alike(a: tools.ToolUse, b: tools.ToolUse) -> bool:
-    """Whether `a` and `b` use the same tool with nearly the same words."""
+    """Return True if `a` and `b` use the same tool with nearly the same words."""
     return a.tool == b.tool and core.is_repeat(a.shown, b.shown, ALIKE)

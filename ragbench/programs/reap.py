@@ -1,12 +1,14 @@
-"""REAP: plan sub-tasks, extract facts for each, and answer from the facts alone.
+"""REAP: plan sub-tasks, extract facts for each, and answer only from the facts.
 
-Recursive Evaluation and Adaptive Planning (2025, arXiv:2511.09966), prompted where the paper
-fine-tunes. `spec`: a planner names the first look-ups; each round searches them all, and one call
-reads facts off the passages, scores whether they suffice, and names what is still to be looked up.
-`paper`: a plan of requirements that depend on each other, which each round rewrites. A plan updater
-(where all facts of the last round are direct) or a re-planner names look-ups, which run at once and
-are read one by one. A malformed reply is asked again with another sample, and a second one in a row
-is replaced by the open requirements in their own words.
+Recursive Evaluation and Adaptive Planning (2025, arXiv:2511.09966), with prompts instead of the
+paper's fine-tuning.
+
+- `spec`: a planner names the first look-ups. Each round searches for all of them. One call extracts
+  facts from the passages, scores their completeness, and names the missing information.
+- `paper`: each round rewrites a plan of requirements that depend on each other. A plan updater (if
+  all facts of the last round are direct) or a re-planner names look-ups, which are searched
+  together and read one by one. After a malformed reply, another sample is requested. After a
+  second one in a row, the open requirements are searched in their own words.
 """
 
 import re
@@ -43,23 +45,23 @@ MAX_ATTEMPTS = 10
 
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
 
-#: Look-ups in one round at the most.
+#: Maximum number of look-ups of a round.
 _MAX_ACTIONS = 4
 
 
 class REAPKnobs(ProgramKnobs):
     """Knobs of `reap`."""
 
-    max_rounds: int = bounded(5, 1, 50, "rounds at the most")
+    max_rounds: int = bounded(5, 1, 50, "maximum number of rounds")
     complete_at: float = bounded(0.8, 0, 1, "score that ends the search (spec)")
     use_replanner: bool = Field(True, description="repair the plan after a failed look-up (paper)")
-    use_fulfillment: bool = Field(True, description="tell direct facts from partial ones (paper)")
+    use_fulfillment: bool = Field(True, description="distinguish direct and partial facts (paper)")
     use_clues: bool = Field(True, description="keep partial facts (paper)")
     read_passages: bool = Field(False, description="answer from the passages if there is no fact")
 
 
 class MalformedPlanError(Exception):
-    """A plan that cannot be followed; the round that made it is rolled back."""
+    """An invalid plan. The round that made it is rolled back."""
 
 
 class LookUp(NamedTuple):
@@ -71,7 +73,7 @@ class LookUp(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A fact read off passages, with those that prove it."""
+    """A fact from the passages, with the pids that prove it."""
 
     statement: str
     level: str
@@ -81,9 +83,10 @@ class Known(NamedTuple):
 
 @dataclass
 class Progress:
-    """What one question has planned, searched and found; `levels` tells direct facts from others.
+    """The plan, searches and facts of one question.
 
-    Facts are kept once per requirement; without `clues` direct ones alone are kept.
+    `levels` distinguishes direct from partial facts. Each requirement has distinct facts. Without
+    `clues` only direct facts are kept.
     """
 
     trace: Trace
@@ -94,7 +97,12 @@ class Progress:
     plan: list[signatures.SubTask] = field(default_factory=list)
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """The passages of as many of `queries` as the budget has searches for, but of one."""
+        """Search for as many queries as the budget allows, at least one.
+
+        Args:
+            queries: Queries, in order of priority.
+            k: Maximum number of passages per query.
+        """
         queries = queries[: max(self.trace.budget.retrievals_left, 1)]
         rankings = self.trace.search_many(queries, k=k)
         self.searched += queries
@@ -103,9 +111,14 @@ class Progress:
     def read(
         self, stated: Sequence[signatures.StatedFact], passages: Passages, item: LookUp
     ) -> list[Known]:
-        """What was `stated` of one look-up; a failed fact where nothing of it holds.
+        """Return the facts of one look-up, or a failed fact if none is supported.
 
-        Left out, and counted as `unproven_fact`, is what no passage shown is named for.
+        Facts without a passage of the prompt as evidence are dropped, counted as `unproven_fact`.
+
+        Args:
+            stated: Facts of the reply.
+            passages: Passages of the prompt.
+            item: The look-up.
         """
         read = []
         for fact in stated:
@@ -136,7 +149,7 @@ class Progress:
                 self.facts.append(fact)
 
     def shown(self, facts: Sequence[Known]) -> list[str]:
-        """`facts` as a planner sees them, with requirement and level, where there are any."""
+        """Render `facts` for a planner, with requirement and level if they exist."""
         lines = []
         for fact in facts:
             label = ", ".join(filter(None, [fact.requirement, fact.level if self.levels else ""]))
@@ -204,7 +217,7 @@ class REAP(RAGProgram[REAPKnobs]):
         return "max_steps"
 
     def _next_queries(self, done: Progress, missing: list[str]) -> tuple[list[str], bool]:
-        """Queries not tried before (there may be none), and whether the planner is done."""
+        """Return queries not searched before, if any, and True if the planner is done."""
         trace = done.trace
         facts = done.shown(done.facts)
         reply = trace.ask(self.next, missing=missing, facts=facts, history=done.searched)
@@ -219,7 +232,7 @@ class REAP(RAGProgram[REAPKnobs]):
         return queries, False
 
     def _fresh(self, done: Progress, queries: Sequence[str]) -> list[str]:
-        """At most `_MAX_ACTIONS` of `queries`, without blanks and what was searched before."""
+        """Return at most `_MAX_ACTIONS` queries that are not blank and not searched before."""
         tried = set(map(question_key, done.searched))
         fresh: dict[str, str] = {}
         for query in queries:
@@ -249,7 +262,7 @@ class REAP(RAGProgram[REAPKnobs]):
         score = probability(reply.score)
         missing = [text.strip() for text in reply.missing]
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
-        # Of nothing there is nothing to judge, and small models call it complete.
+        # Small models call an empty list of facts complete.
         return score >= self.knobs.complete_at and bool(done.facts), missing
 
     # -- paper
@@ -323,9 +336,10 @@ class REAP(RAGProgram[REAPKnobs]):
         return list(reply.actions), ready
 
     def _wanted(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
-        """The look-ups of a round: new ones of `actions`, else of the plan's open requirements.
+        """Return the look-ups of a round: new ones of `actions`, else the plan's open requirements.
 
-        There are none only after the first round, which at least searches the question.
+        The first round searches for the question if nothing else is left. Later rounds may be
+        empty.
         """
         met = {fact.requirement for fact in done.facts}
         ready = []
@@ -340,9 +354,9 @@ class REAP(RAGProgram[REAPKnobs]):
         return self._look_ups(done, actions) or self._look_ups(done, ready) or fallback
 
     def _look_ups(self, done: Progress, actions: Sequence[signatures.PlanAction]) -> list[LookUp]:
-        """What `actions` look up that was not searched before, placeholders filled from the facts.
+        """Return the new look-ups of `actions`, with placeholders filled from the facts.
 
-        An action for an unknown requirement keeps its query, which then is its requirement's text.
+        For an unknown requirement, the query is also the text of the requirement.
         """
         texts = {task.id: task.question for task in done.plan}
         tried = set(map(question_key, done.searched))
@@ -372,7 +386,7 @@ class REAP(RAGProgram[REAPKnobs]):
             )
             return done.read(reply.facts, passages, item)
 
-        jobs = list(zip(look_ups, rankings, strict=False))  # as many as could be searched
+        jobs = list(zip(look_ups, rankings, strict=False))  # the budget may end the searches early
         read = [done.read([], [], item) for item, hits in jobs if not hits]
         read += done.trace.fan_out(extracted, [job for job in jobs if job[1]])
         new_facts = list(chain.from_iterable(read))
@@ -381,7 +395,11 @@ class REAP(RAGProgram[REAPKnobs]):
 
 
 def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:
-    """`plan` without unknown dependencies; MalformedPlanError where it cannot be followed."""
+    """Return `plan` without unknown dependencies.
+
+    Raises:
+        MalformedPlanError: The plan is empty, has blank or repeated requirements, or a cycle.
+    """
     ids = [task.id for task in plan]
     if not plan or len(set(ids)) < len(ids) or not all(t.question.strip() for t in plan):
         raise MalformedPlanError("empty, blank or repeated requirements")
@@ -393,15 +411,20 @@ def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:
     try:
         TopologicalSorter({task.id: task.depends_on for task in tasks}).prepare()
     except CycleError as error:
-        raise MalformedPlanError(f"requirements wait for each other: {error.args[1]}") from None
+        raise MalformedPlanError(f"requirements depend on each other: {error.args[1]}") from None
     return tasks
 
 
 def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
-    """`text` with each {id} replaced by what is known of that requirement.
+    """Replace each {id} with the facts of that requirement.
 
-    A requirement with several facts forks the text, into `most` at the most; of one with none, the
-    placeholder goes.
+    Args:
+        text: Query with placeholders. A placeholder without facts is removed.
+        facts: Known facts.
+        most: Maximum number of results.
+
+    Returns:
+        One text for each combination of facts.
     """
     match = _PLACEHOLDER.search(text)
     if match is None:

@@ -1,10 +1,11 @@
-"""RLM by decomposition: a question is answered from its passages, or split and combined.
+"""RLM by decomposition: answer a question from its passages, or split it and combine the answers.
 
-The recursion of the simplified specification; Recursive Language Models as published are
-`rlm_repl`. Unlike the pseudo-code this searches at every node, keeps its memo for one question
-only, stops at `max_depth` (not one below it), lets a sub-question use earlier answers as {1}, {2},
-refuses one that equals one above it, and gives each branch a share of `max_calls`, so that what is
-asked does not depend on timing.
+This is the recursion of the simplified specification. `rlm_repl` implements the published Recursive
+Language Models. Unlike the pseudo-code, this program searches at every node, keeps its memo for one
+question only, and stops at `max_depth` (not one level below). A sub-question can use earlier
+answers
+as {1}, {2}, and is rejected if it equals one above it. Each branch gets a share of `max_calls`, so
+that the calls do not depend on timing.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext, CombineNotes, RecursiveDecompose, TreeNode
 from ragbench.words import question_key
 
-#: What a split says of its combination where none is needed.
+#: Value of `combine` if the last answer is the result.
 _LAST = "last"
 
 
 class RLMKnobs(ProgramKnobs):
     """Knobs of `rlm`."""
 
-    max_calls: int = bounded(22, 1, 10_000, "LM calls per question at the most")
+    max_calls: int = bounded(22, 1, 10_000, "maximum number of LM calls per question")
     strategy: Literal["binary", "multi", "adaptive"] = Field(
-        "binary", description="sub-questions: 2, max_children, or what the calls left can pay for"
+        "binary", description="sub-questions: 2, max_children, or as the remaining calls allow"
     )
     max_depth: int = bounded(3, 0, 10, "levels below the question")
     max_children: int = bounded(5, 2, 20, "sub-questions of one node")
-    memo: bool = Field(True, description="answer a question that was asked before from memory")
+    memo: bool = Field(True, description="reuse the answer of a repeated question")
 
 
 @dataclass
@@ -59,7 +60,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class Branch:
-    """A node to be solved: what it asks, where it stands, and the calls it may spend."""
+    """A node to solve: its question, its position, and its call limit."""
 
     question: str
     id: str
@@ -103,9 +104,9 @@ class RLM(RAGProgram[RLMKnobs]):
         return self.answer_from(trace, self.read, trace.passages)
 
     def _resolved(self, trace: Trace, branch: Branch, memo: dict[str, str]) -> Solved:
-        """The node, from memory, from its passages, or split; `memo` gets its answer."""
+        """Solve a node from memory, from its passages, or by a split. `memo` gets its answer."""
         key = question_key(branch.question)
-        if branch.depth and (not key or key in branch.ancestors):  # once placeholders are filled
+        if branch.depth and (not key or key in branch.ancestors):  # after filling
             trace.count("cycle_refused")
             return branch.solved("", 0)
         if self.knobs.memo and key in memo:
@@ -130,7 +131,7 @@ class RLM(RAGProgram[RLMKnobs]):
     def _decided(
         self, trace: Trace, branch: Branch, passages: list[Passage], memo: dict[str, str]
     ) -> Solved:
-        """The node, answered, split or given up by one call, which sees its passages."""
+        """Answer, split or give up a node with one call that sees its passages."""
         breadth = self._breadth(branch)
         reply = trace.ask(
             self.decompose,
@@ -142,7 +143,7 @@ class RLM(RAGProgram[RLMKnobs]):
             max_parts=breadth,
         )
         answer = reply.answer
-        if question_key(answer) == question_key(branch.question):  # as small models do
+        if question_key(answer) == question_key(branch.question):  # small models do so
             trace.count("echoed_question")
             answer = ""
         questions = _parts(trace, branch, reply.sub_questions[:breadth])
@@ -151,13 +152,13 @@ class RLM(RAGProgram[RLMKnobs]):
         if is_answer(answer):
             trace.step("answer", input=branch.question, observation=answer)
             return branch.solved(answer, 1)
-        if branch.depth and (reply.mode == "unknown" or answer):  # a refusal, of what was just read
+        if branch.depth and (reply.mode == "unknown" or answer):  # a refusal after reading
             trace.step("answer", input=branch.question)
             return branch.solved("", 1)
         return branch.solved(self._leaf(trace, branch, passages), 2)
 
     def _breadth(self, branch: Branch) -> int:
-        affordable = branch.calls - 2  # this node and its combination; a child costs at least one
+        affordable = branch.calls - 2  # minus this node and its combination
         if self.knobs.strategy == "binary":
             children = 2
         else:
@@ -177,7 +178,7 @@ class RLM(RAGProgram[RLMKnobs]):
         questions: Mapping[int, str],
         instruction: str,
     ) -> Solved:
-        """The node from the answers to its `parts`, or from all passages where there are none."""
+        """Solve a node from its sub-questions, or from all passages if none is answered."""
         last_answers = instruction.lower().strip(" .") == _LAST
         combine = {} if last_answers else {"combine": instruction}
         trace.step(
@@ -226,7 +227,7 @@ class RLM(RAGProgram[RLMKnobs]):
                 calls_left -= solved[n].calls
             return list(solved.values())
         share = calls_left // len(questions)
-        # Each child has a memo of its own, for else it would matter which is faster.
+        # Give each child its own memo so that results do not depend on thread timing.
         jobs = []
         for n, text in questions.items():
             jobs.append((branch.child(n, text, share), dict(memo)))
@@ -238,9 +239,9 @@ class RLM(RAGProgram[RLMKnobs]):
 
 
 def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, str]:
-    """The sub-questions worth asking, by their number from 1, which placeholders refer to.
+    """Return the valid sub-questions by number, from 1. Placeholders refer to these numbers.
 
-    Left out are blanks, repetitions and what is already asked at this node or above it.
+    Blanks, repeats and questions of this node or above it are dropped.
     """
     questions: dict[int, str] = {}
     above = {*branch.ancestors, question_key(branch.question)}
@@ -256,6 +257,11 @@ def _parts(trace: Trace, branch: Branch, proposed: Sequence[str]) -> dict[int, s
 
 
 def full_tree(breadth: int, levels: int) -> int:
-    """LM calls of a tree in which every node above the last level splits: nodes + combinations."""
+    """Return the number of LM calls of a full tree: its nodes and combinations.
+
+    Args:
+        breadth: Children per node.
+        levels: Levels below the root. Every node above the last level splits.
+    """
     nodes = sum(breadth**level for level in range(levels + 1))
     return int(2 * nodes - breadth**levels)

@@ -1,10 +1,11 @@
-"""Search-o1: a reasoning that searches where it is unsure, and reads documents beside itself.
+"""Search-o1: reasoning that searches if it is unsure, with a separate call that reads documents.
 
-Li et al. 2025 (arXiv:2501.05366). The model reasons until it writes a query or an answer. What a
-query finds is read by a call of its own, which sees the reasoning so far and writes only what bears
-on it (reason-in-documents); that text goes into the reasoning, the documents do not. A query that
-was searched before gets a line that says so. `paper` has the limits of the published script for
-multi-hop questions: ten searches of ten documents each, fifteen turns.
+Li et al. 2025 (arXiv:2501.05366). The model reasons until it writes a query or an answer. A
+separate
+call reads the search results. It sees the reasoning so far and writes only the relevant information
+(reason-in-documents). This text is added to the reasoning, the documents are not. A repeated query
+gets a line that states the repetition. `paper` has the limits of the published script for multi-hop
+questions: ten searches of ten documents each, fifteen turns.
 """
 
 import dspy
@@ -23,7 +24,7 @@ from ragbench.programs.core import (
 from ragbench.signatures import ReadForReasoning, ReasonStep, SynthesizeAnswer
 from ragbench.words import question_key
 
-#: What stands in the reasoning where a search gave nothing to go on with.
+#: Text in the reasoning if a search does not help.
 _NOTHING = "nothing helpful found"
 _REPEATED = "searched before, see above"
 
@@ -32,10 +33,10 @@ class SearchO1Knobs(ProgramKnobs):
     """Knobs of `search_o1`."""
 
     k: int = bounded(10, 1, 100, "passages per search")
-    max_searches: int = bounded(10, 1, 50, "searches at the most")
-    max_turns: int = bounded(15, 1, 100, "turns of reasoning at the most")
+    max_searches: int = bounded(10, 1, 50, "maximum number of searches")
+    max_turns: int = bounded(15, 1, 100, "maximum number of turns of reasoning")
     reason_in_documents: bool = Field(
-        True, description="a call of its own reads what is found; else the reasoning shows it whole"
+        True, description="read results in a separate call, else add them to the reasoning"
     )
 
 
@@ -52,12 +53,12 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
         self.conclude = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Turns of reasoning, each ended by a search, until one answers."""
+        """Reason and search in turns until a turn answers."""
         thoughts: list[str] = []
         return trace.concluded(lambda: self._reasoned(trace, thoughts), self.conclude, thoughts)
 
     def _reasoned(self, trace: Trace, thoughts: list[str]) -> tuple[str, core.StopReason]:
-        """The answer, blank if none was given, and why it ended; `thoughts` gets the reasoning."""
+        """Return the answer or blank, and the stop reason. Add reasoning to `thoughts`."""
         asked: set[str] = set()
         for _ in range(self.knobs.max_turns):
             left = self.knobs.max_searches - len(asked)
@@ -76,7 +77,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
                 if closing := trace.closing(turn):
                     return closing, "answered"
                 return "", core.stalled(turn)
-            if left < 1:  # it was told so: another turn would have nothing new to go by
+            if left < 1:  # the model knew the limit, so another turn would add nothing
                 trace.step("reason", thought=thought)
                 return "", "max_steps"
             if question_key(query) in asked:
@@ -89,7 +90,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
         return "", "max_steps"
 
     def _searched(self, trace: Trace, thought: str, query: str, thoughts: list[str]) -> list[str]:
-        """What the reasoning gets of a search for `query`."""
+        """Return the lines that a search for `query` adds to the reasoning."""
         found = trace.searched(query, self.knobs.k, thought=thought)
         context = self.shown(found)
         if not self.knobs.reason_in_documents:

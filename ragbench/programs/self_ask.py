@@ -1,10 +1,10 @@
-"""Self-Ask: ask a simpler follow-up question, answer it, and repeat until the question is settled.
+"""Self-Ask: ask a simpler follow-up question, answer it, and repeat until no question is open.
 
-Press et al. 2022 (arXiv:2210.03350), section 3, with search. The model says whether a follow-up
-question is needed and writes it; the answer found for it is put back into the prompt, and the last
-answer is read off these intermediate ones alone. As published, a follow-up that the search does not
-answer is answered by the model itself, in the same call. A follow-up that was asked before ends the
-loop.
+Press et al. 2022 (arXiv:2210.03350), section 3, with search. The model decides if a follow-up
+question is needed and writes it. The next prompt contains its answer. The last call reads only
+these
+intermediate answers. As published, if the search does not answer a follow-up question, the model
+answers it in the same call. A repeated follow-up question ends the loop.
 """
 
 import dspy
@@ -28,9 +28,9 @@ from ragbench.words import question_key
 class SelfAskKnobs(ProgramKnobs):
     """Knobs of `self_ask`."""
 
-    max_follow_ups: int = bounded(5, 1, 30, "follow-up questions at the most")
+    max_follow_ups: int = bounded(5, 1, 30, "maximum number of follow-up questions")
     from_memory: bool = Field(
-        True, description="answer from memory a follow-up that the passages do not"
+        True, description="answer follow-up questions from memory if passages do not"
     )
 
 
@@ -47,12 +47,12 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
         self.conclude = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        """Rounds of one follow-up question and its answer, then the answer."""
+        """Ask and answer follow-up questions, then answer the question."""
         notes: list[str] = []
         return trace.concluded(lambda: self._ask_on(trace, notes), self.conclude, notes)
 
     def _ask_on(self, trace: Trace, notes: list[str]) -> tuple[str, core.StopReason]:
-        """The answer, blank if none was given, and why the loop ended; `notes` gets the others."""
+        """Return the answer or blank, and the stop reason. Add other answers to `notes`."""
         asked: set[str] = set()
         for left in range(self.knobs.max_follow_ups, -1, -1):
             step = trace.ask(self.step, notes=notes, follow_ups_left=left)
@@ -74,7 +74,7 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
         return "", "max_steps"
 
     def _answered(self, trace: Trace, follow_up: str) -> str:
-        """`follow_up` with its answer, as the next prompt shows it."""
+        """Return `follow_up` with its answer, for the next prompt."""
         found = trace.searched(follow_up, self.knobs.k)
         answer = trace.answer(self.answer_part, question=follow_up, context=self.shown(found))
         if not is_answer(answer):

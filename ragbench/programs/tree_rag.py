@@ -1,14 +1,15 @@
-"""Retrieval from a tree of summaries: RAPTOR's two ways and HIRO's.
+"""Retrieval from a tree of summaries: RAPTOR's two methods and HIRO's.
 
 RAPTOR: Sarthi et al. 2024 (arXiv:2401.18059). HIRO: Goel and Chandak 2024 (arXiv:2406.09979). The
-tree (`ragbench.retrievers.lm_index.tree`) is made of the retriever's corpus by the LM of the run.
+LM
+of the run builds the tree (`ragbench.retrievers.lm_index.tree`) from the retriever's corpus.
 
 - `collapsed`: the `k` nodes of any layer nearest to the question.
 - `traversal`: the `k` nearest nodes of the top layer, then of their children, and so on down.
-- `hiro`: a descent while similarity to the question keeps rising. A node above `selection` is
-  replaced by those of its children that are above it too and better than their parent by `delta`;
-  where some children fail, their parent stays as well (`keep_parent=none_pass`: only where all do).
-  Where no node passes `selection`, the best one starts alone, which is counted as `hiro_empty`.
+- `hiro`: a descent while similarity to the question increases. A node above `selection` is replaced
+  with its children above `selection` that are better by `delta`. If some children fail, the parent
+  stays too (`keep_parent=none_pass`: only if all fail). If no node exceeds `selection`, the descent
+  starts at the best one, counted as `hiro_empty`.
 """
 
 from typing import Any, Literal
@@ -26,10 +27,10 @@ from ragbench.signatures import AnswerFromContext
 
 
 class TreeSearch(TreeSettings):
-    """What decides a search of the tree."""
+    """Knobs of a search over the tree."""
 
     mode: Literal["collapsed", "traversal", "hiro"] = Field(
-        "collapsed", description="how the tree is searched; set by the variant"
+        "collapsed", description="search method, set by the variant"
     )
     selection: float = bounded(0.3, -1, 2, "hiro: similarity a node must exceed")
     delta: float = bounded(0.015, -2, 2, "hiro: rise that a child must exceed")
@@ -70,7 +71,7 @@ class TreeRAG(SearchedIndex[TreeRAGKnobs]):
         return self._nodes(trace, index, [], k)
 
     def _nodes(self, trace: Trace, tree: SummaryTree, layers: list[int], k: int) -> list[Passage]:
-        """Return the nodes that fit the context uncut, one at least; adds their `layers`."""
+        """Return the nodes that fit the context, at least one. Add their layers to `layers`."""
         scores = tree.scores(trace.question)
         nodes = self._chosen(trace, scores, tree.shape, k)
         passages = [tree.passage(node, float(scores[node])) for node in nodes]

@@ -18,7 +18,7 @@ from ragbench.retrievers import Dense, Distracting, Progress
 from ragbench.signatures import AnswerFromContext, DirectAnswer
 
 
-@PROGRAMS.register("memory", listed=False)  # another name of it
+@PROGRAMS.register("memory", listed=False)  # alias
 @PROGRAMS.register("direct")
 class DirectRAG(RAGProgram):
     """Answer from memory."""
@@ -50,14 +50,18 @@ class VanillaRAG(RAGProgram[VanillaKnobs]):
         self.answer = reading(AnswerFromContext, self.knobs.reader)
 
     def prepare(self, questions: Sequence[str] = (), progress: Progress | None = None) -> None:
-        """ConfigError for `naive_rag` with a retriever that does not search vectors alone."""
+        """Check the retriever of `naive_rag`.
+
+        Raises:
+            ConfigError: It does not search only by vectors.
+        """
         base = getattr(self.retriever, "whole", self.retriever)
         if isinstance(base, Distracting):
             base = base.parts[0]
         if self.knobs.variant == "naive_rag" and not isinstance(base, Dense):
             raise ConfigError(
-                f"vanilla variant=naive_rag searches vectors, and the retriever is {base.name}; "
-                "use --retriever dense, or leave the variant out"
+                f"vanilla variant=naive_rag needs a vector search, not {base.name}. "
+                "Use --retriever dense, or remove the variant."
             )
 
     def solve(self, trace: Trace) -> dspy.Prediction:

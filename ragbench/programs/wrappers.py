@@ -1,13 +1,14 @@
-"""Programs around a program: the controls that a verdict on compiling needs.
+"""Wrappers of a program: the controls that a verdict on compiling needs.
 
-Form: an optimizer that teaches a model to answer in three words raises EM and F1 without a better
-answer. How much of its gain is of that kind shows when the same program, not compiled, gets two
-things that know nothing of any question: `FORM_INSTRUCTION` in the instructions of every predictor
-with an output `answer`, and `bare_answer`, which cuts the final answer down.
+Form: an optimizer that teaches a model to answer in three words raises EM and F1 without better
+answers. To measure this share of its gain, the uncompiled program gets two generic changes:
+`FORM_INSTRUCTION` in the instructions of every predictor with an output `answer`, and
+`bare_answer`,
+which shortens the final answer.
 
-Votes: self-consistency (Wang et al. 2022, arXiv:2203.11171), what the tokens that a compiled prompt
-takes would buy without compiling. The first vote is the program's answer at the run's own
-temperature, and it wins a tie; the paper samples them all.
+Votes: self-consistency (Wang et al. 2022, arXiv:2203.11171) spends the additional tokens of a
+compiled prompt without compiling. The first vote is the program's answer at the run's temperature,
+and it wins a tie. The paper samples all votes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ragbench.record import Search, Step
 class Around(RAGProgram):
     """Ask another program."""
 
-    # A wrapper is made of a finished program, not of a retriever and knobs, and is not registered.
+    # A wrapper takes a constructed program, not a retriever and knobs, and is not registered.
     def __init__(self, inner: RAGProgram) -> None:
         dspy.Module.__init__(self)
         self.inner = inner
@@ -74,12 +75,19 @@ _YES_NO = re.compile(r"^(?:yes|no)\b", re.IGNORECASE)
 
 
 def bare_answer(answer: str, question: str = "") -> str:
-    """The part of `answer` that answers: always a contiguous piece of it, and never blank.
+    """Return the essential part of `answer`: a contiguous part of it, never blank.
 
-    The first line that is not blank, without quotation marks, emphasis, a label such as "The answer
-    is", and the full stop at its end (one after a single letter, as in "Jr. A.", stays); of an
-    answer to a yes/no question that starts with yes or no, that word. Where nothing would be left,
-    the answer as it is.
+    It is the first line that is not blank, without quotation marks, emphasis, a label such as "The
+    answer is", and the period at its end. A period after a single letter, as in "Jr. A.", stays.
+    For
+    a yes/no question, only a leading yes or no remains.
+
+    Args:
+        answer: Final answer of a program.
+        question: Text of the question.
+
+    Returns:
+        The shortened answer. If nothing remains, `answer` unchanged.
     """
     lines = []
     for line in answer.splitlines():
@@ -88,7 +96,7 @@ def bare_answer(answer: str, question: str = "") -> str:
     bare = lines[0].strip(_WRAPPING) if lines else ""
     labelled = _LABEL.match(bare)
     if labelled and labelled.end() == len(bare) and len(lines) > 1:
-        bare = lines[1].strip(_WRAPPING)  # "Answer:" on a line of its own
+        bare = lines[1].strip(_WRAPPING)  # "Answer:" on a separate line
         labelled = None
     if labelled:
         bare = bare[labelled.end() :].strip(_WRAPPING)
@@ -102,9 +110,9 @@ def bare_answer(answer: str, question: str = "") -> str:
 
 
 def repair_form(program: RAGProgram) -> FormRepaired:
-    """`program` with `FORM_INSTRUCTION` where it answers, and its final answer made bare.
+    """Wrap `program` so that its final answer is short, and add `FORM_INSTRUCTION` to its prompts.
 
-    Changes `program` itself, which must be fresh.
+    This changes `program`, which must be a new object.
     """
     for predictor in program.predictors():
         signature = predictor.signature
@@ -127,7 +135,7 @@ class FormRepaired(Around):
         return prediction
 
 
-#: Temperature of every vote but the first, as in the paper.
+#: Temperature of every vote except the first, as in the paper.
 TEMPERATURE = 0.7
 
 
@@ -144,7 +152,7 @@ class Voting(Around):
         tally = Counter(answer for answer in answers if answer != normalise_answer(NO_ANSWER))
         winner = cast[0]
         if tally:
-            winner = cast[answers.index(tally.most_common(1)[0][0])]  # the first of equals
+            winner = cast[answers.index(tally.most_common(1)[0][0])]  # the first one wins a tie
         steps: list[Step] = []
         searches: list[Search] = []
         passages: dict[str, Passage] = {}
@@ -156,7 +164,7 @@ class Voting(Around):
             for passage in prediction.passages:
                 passages.setdefault(passage.pid, passage)
             if shown is None or prediction.get("shown") is None:
-                shown = None  # what one vote showed the LM is unknown, so all of it is
+                shown = None  # unknown for one vote, so unknown for all
             else:
                 shown.update(dict.fromkeys(prediction.shown))
             counts.update(prediction.counts)
@@ -178,12 +186,18 @@ class Sampled(Around):
 
 
 def ask_again(program: RAGProgram, question: str, number: int) -> dspy.Prediction:
-    """The sample `number` of the answers of `program`; number 0 is at the run's own temperature."""
+    """Return a sample of the program's answers.
+
+    Args:
+        program: Program to ask.
+        question: Text of the question.
+        number: Number of the sample. 0 is the answer at the run's temperature.
+    """
     if not number:
         return program(question=question)
 
     def sampling(lm: dspy.LM) -> dspy.LM:
-        # The rollout gives a sample a seed and a place in the cache of its own.
+        # The rollout id gives each sample a separate seed and cache entry.
         return lm.copy(rollout_id=number, temperature=TEMPERATURE)
 
     context = current()

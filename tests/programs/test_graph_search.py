@@ -87,7 +87,7 @@ def test_inside_other_retrievers_and_without_an_lm() -> None:
     prediction, _, _ = ask(VanillaRAG(misled, k=3), plausible, TOWN)
     made = [p for p in prediction.passages if p.pid.startswith("distractor-")]
     assert len(made) <= 2
-    with pytest.raises(ConfigError, match="asks an LM, and none is set") as error:
+    with pytest.raises(ConfigError, match="needs an LM, but none is active") as error:
         make_retriever("hippo", corpus).search(TOWN, k=1)
     assert "\n" not in str(error.value)
     with dspy.context(lm=ScriptedLM()):

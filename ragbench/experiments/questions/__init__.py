@@ -1,3 +1,3 @@
-"""Questions from one's own documents, each proven to need every hop."""
+"""Questions from a user's documents, each with a certificate that it needs every hop."""
 
 from ragbench.experiments.questions.writing import Request, Written, write_questions

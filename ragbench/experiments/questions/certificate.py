@@ -1,9 +1,9 @@
 """The certificate of a question: the checks and calls that show that it needs every hop.
 
-What a text shows is checked first, then what a model shows: the reader with all passages gives the
-answer, in both orders of theirs; without any one of them it does not state it; from memory it does
-not. A question is kept
-only where all hold, and the first that does not is the reason why it was dropped.
+Checks of the texts come first, then the answers of a reader. With all passages, in both orders, the
+reader gives the answer. Without one of them, or from memory, it does not. A question is kept only
+if
+all checks pass. The first failed check is the reason for dropping it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ragbench.metrics import normalise_answer, token_f1
 from ragbench.sentences import split_sentences
 from ragbench.words import words
 
-#: Overlap of two answers from which they count as the same.
+#: Minimum F1 of two answers that count as the same.
 SAME = 0.75
-#: Share of their words from which two questions are one.
+#: Minimum share of common words of two questions that count as the same.
 ALIKE = 0.8
 
-#: Answers a question from passages; from none it is asked from memory.
+#: Function that answers a question from passages, or from memory without any.
 Reader = Callable[[str, Sequence[str]], str]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """What the writer gave for a chain."""
+    """The question, answer and quoted sentences that the writer gave for a chain."""
 
     question: str
     answer: str
@@ -37,16 +37,19 @@ class Draft:
 
 @dataclass
 class Certificate:
-    """The results of the checks, in the order made; `reason` is the one that failed, if any."""
+    """The results of the checks, in order. `reason` is the failed check, if any."""
 
     checks: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
 
 
 def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
-    """Return the certificate of `draft`.
+    """Check a draft. A call is made only if all earlier checks pass.
 
-    Calls are made only while every check before them holds.
+    Args:
+        draft: Draft of the question.
+        chain: Passages and links of the question.
+        reader: Function that answers a question from passages.
     """
     checks: dict[str, Any] = {}
     reason = text_reason(draft, chain, ())
@@ -54,10 +57,7 @@ def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
 
 
 def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str, Any]) -> str:
-    """Return the first check of the reader's answers that does not hold; blank where all do.
-
-    The answers go into `checks`.
-    """
+    """Return the first failed check of the reader's answers. Add answers to `checks`."""
     texts = list(map(str, chain.passages))
     checks["with_all"] = []
     for context in [texts] if len(texts) == 1 else [texts, texts[::-1]]:
@@ -77,7 +77,13 @@ def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str,
 
 
 def text_reason(draft: Draft, chain: Chain, questions: Sequence[str]) -> str:
-    """Return the first check of the texts that does not hold; blank where all do."""
+    """Return the first failed check of the texts, blank if all pass.
+
+    Args:
+        draft: Draft of the question.
+        chain: Passages and links of the question.
+        questions: Questions that are already kept.
+    """
     for check, holds in _text_checks(draft, chain, questions).items():
         if not holds:
             return f"not so: {check}"
@@ -85,14 +91,19 @@ def text_reason(draft: Draft, chain: Chain, questions: Sequence[str]) -> str:
 
 
 def is_same(answer: str, reference: str) -> bool:
-    """Whether two answers are the same once normalised, or nearly."""
+    """Return True if two answers are equal or nearly equal after normalization.
+
+    Args:
+        answer: Answer of the reader.
+        reference: Answer of the draft.
+    """
     if normalise_answer(answer) == normalise_answer(reference):
         return True
     return token_f1(answer, reference) >= SAME
 
 
 def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[str, bool]:
-    """Return each check of the texts alone, and whether it holds."""
+    """Return the result of each check of the texts."""
     answer = _padded(draft.answer)
     question = _padded(draft.question)
     quoted = len(draft.sentences) == len(chain.passages)
@@ -115,5 +126,5 @@ def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[s
 
 
 def _padded(text: str) -> str:
-    """Return `text` normalised, with a blank at either end, so that words are found whole."""
+    """Return `text` normalized, with a space at either end, to match only whole words."""
     return f" {normalise_answer(text)} "

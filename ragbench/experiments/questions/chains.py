@@ -1,8 +1,8 @@
-"""Chains of passages that share names: what a question of several hops can lead along.
+"""Chains of passages that share names, from which multi-hop questions can be written.
 
-A link is a name that few passages hold. It leads best to the passage that it is the title of: that
-one says what the name is. The names are found by their form alone, as in `linear_rag` without an
-LM.
+A link is a name that few passages contain. The best link leads to the passage with that title,
+which
+describes it. Names are found by their form, as in `linear_rag` without an LM.
 """
 
 from __future__ import annotations
@@ -15,29 +15,35 @@ from ragbench.passages import Passage
 from ragbench.retrievers.lm_index.linear import by_pattern
 from ragbench.words import fold
 
-#: A name that more passages hold leads nowhere in particular.
+#: Maximum number of passages with a name. More common names do not link.
 MOST_HOLDERS = 8
-#: Passages that a chain is looked for from, for each that is wanted, before it is given up.
+#: Failed walks per number of hops before the search ends.
 _TRIES = 50
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Passages in the order of their hops, and the name that leads from each to the next."""
+    """Passages in the order of their hops, and the name that links each to the next."""
 
     passages: tuple[Passage, ...]
     links: tuple[str, ...]
 
     @property
     def key(self) -> str:
-        """What tells the chain from others: its passages, in whatever order."""
+        """The identity of the chain: its passages in any order."""
         return " ".join(sorted(passage.pid for passage in self.passages))
 
 
 def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) -> Iterator[Chain]:
-    """Yield chains of as many passages as `hops` says, in turn, no two of the same passages.
+    """Yield distinct chains of passages.
 
-    The same passages and seed give the same chains. It ends where none is found any more.
+    Args:
+        passages: Passages of the corpus.
+        hops: Numbers of passages of a chain, used in turn.
+        seed: Seed of the random walk. The same passages and seed give the same chains.
+
+    Yields:
+        Chains. No two have the same passages. It ends if no further chain is found.
     """
     walk = _Walk(passages, seed)
     used = set[str]()
@@ -53,7 +59,7 @@ def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) 
 
 
 def _names_of(passage: Passage) -> dict[str, str]:
-    """Return the names in a passage, folded and as they stand."""
+    """Return the names in a passage, by their folded form."""
     by_fold: dict[str, str] = {}
     for name in by_pattern(f"{passage.title}. {passage.text}"):
         by_fold.setdefault(fold(name), name)
@@ -61,7 +67,7 @@ def _names_of(passage: Passage) -> dict[str, str]:
 
 
 class _Walk:
-    """Walks at random over `passages`, from each to one that shares a name with it."""
+    """Random walks over `passages`, from each to one that shares a name with it."""
 
     def __init__(self, passages: Sequence[Passage], seed: int) -> None:
         self._passages = passages
@@ -75,7 +81,7 @@ class _Walk:
                 self._holders.setdefault(name, []).append(place)
 
     def chain(self, length: int) -> Chain | None:
-        """Return a chain of `length` passages; None where the walk ends early."""
+        """Return a chain of `length` passages, or None if the walk ends early."""
         places = [self._chance.randrange(len(self._passages))]
         links: list[str] = []
         while len(places) < length:

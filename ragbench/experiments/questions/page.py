@@ -1,4 +1,4 @@
-"""A page to look through questions: keep, drop, edit, and save a file; no server is needed."""
+"""A page to review questions: keep, drop, edit, and save a file, without a server."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -75,6 +75,6 @@ count();
 
 
 def write_page(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
-    """Write the page of `rows`; a text in them cannot end the script that holds it."""
+    """Write the page of `rows`. Text in them cannot end the script that contains it."""
     text = json.dumps(list(rows), ensure_ascii=True).replace("<", "\\u003c")
     output.write(_PAGE.replace("ROWS", text).encode())

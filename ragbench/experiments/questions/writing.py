@@ -1,8 +1,8 @@
-"""`ragbench questions`: chains are drawn, questions written, certified and kept.
+"""`ragbench questions`: draw chains, write questions, certify them, and keep the valid ones.
 
-OUT                 the questions that hold, as `--data-file` reads them
-OUT.work/drafts.jsonl   every draft with its certificate, so that the command continues
-OUT.work/calls.db       every call, so that limits count those of earlier attempts
+OUT                     valid questions, in the format of `--data-file`
+OUT.work/drafts.jsonl   every draft with its certificate, to resume the command
+OUT.work/calls.db       every call, so that limits include earlier attempts
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from ragbench.signatures import AnswerIfStated, DirectAnswer
 from ragbench.signatures.writing import RewordQuestion, WriteQuestion
 
 DRAFTS = "drafts.jsonl"
-#: Chains that are tried for each question that is wanted, at the most.
+#: Maximum number of chains per requested question.
 MOST_DRAFTS = 5
-#: One draft more is written for each so many that are missing, since some are dropped.
+#: Number of missing questions per additional draft, since some are dropped.
 SPARE = 4
-#: Passages of a chain from which its question is rewritten in natural words.
+#: Minimum length of a chain whose question is rewritten in natural words.
 LONG = 3
-#: Passages outside the chain from which the question is asked.
+#: Maximum number of passages outside the chain that must not answer the question.
 OTHERS = 5
 TYPES = {1: "single_hop", 2: "bridge"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted: so many questions, whose numbers of hops take turns."""
+    """The number of questions, and their numbers of hops, used in turn."""
 
     questions: int = 60
     hops: tuple[int, ...] = (2, 2, 3, 2, 4, 1)
@@ -71,14 +71,14 @@ class Request:
 
 @dataclass
 class Written:
-    """What came of it: rows kept, and how many drafts were dropped for which reason."""
+    """The kept questions, and the number of dropped drafts by reason."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     drafts: int = 0
 
     def lines(self) -> list[str]:
-        """What was kept and dropped, in words."""
+        """Summarize the kept and dropped questions."""
         lines = [f"{len(self.rows)} questions kept of {self.drafts} written"]
         for reason, count in self.dropped.most_common():
             lines.append(f"dropped: {count} {reason}")
@@ -94,12 +94,23 @@ def write_questions(
     *,
     force: bool = False,
 ) -> Written:
-    """Write questions over `passages` to `out` and returns what came of it.
+    """Write questions over `passages` to a file.
+
+    Args:
+        passages: Passages of the corpus.
+        lm: LM that writes and reads.
+        request: Number and kind of questions.
+        out: Output file. Its working folder is `OUT.work`.
+        watch: Receiver of progress updates.
+        force: Overwrite a file that `ragbench questions` did not write.
+
+    Returns:
+        The kept questions and the reasons for dropped drafts.
 
     Raises:
-        ConfigError: `out` is a file that `ragbench questions` did not write, unless `force`.
-        DataError: no two passages share a name, so that there is no chain.
-        StoppedError: a limit of spending was reached; what is finished is kept.
+        ConfigError: `ragbench questions` did not write `out`, and `force` is False.
+        DataError: No two passages share a name, so that there is no chain.
+        StoppedError: A spending limit was reached. Finished drafts are kept.
     """
     output = Output(out, "questions", force)
     output.check()
@@ -112,7 +123,7 @@ def write_questions(
         remaining = MOST_DRAFTS * request.questions
         with CallJournal(work / CALLS).open():
             while remaining > 0 and len(written.rows) < request.questions:
-                # At once those that are missing, and a few to spare.
+                # Draft the missing questions and a few more.
                 missing = request.questions - len(written.rows)
                 most = min(request.workers, remaining, missing + math.ceil(missing / SPARE))
                 batch = list(islice(chains, most))
@@ -124,7 +135,7 @@ def write_questions(
                     writer.take_in(chain)
                 watch.count("questions", len(written.rows), request.questions)
     if not written.drafts:
-        raise DataError("no passages share a name, so that no chain of hops can be drawn")
+        raise DataError("No two passages share a name, so there are no chains of passages.")
     if written.rows:
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in written.rows)
         output.write(text.encode())
@@ -132,9 +143,9 @@ def write_questions(
 
 
 class _Writer:
-    """Write questions by calls of the model, and remembers the drafts of earlier attempts.
+    """Writes questions with calls of the LM, and remembers the drafts of earlier attempts.
 
-    It asks the model as the writer, and as the reader with passages and without.
+    The LM is the writer, and the reader with and without passages.
     """
 
     def __init__(self, request: Request, drafts: Path, passages: Sequence[Passage]) -> None:
@@ -149,13 +160,13 @@ class _Writer:
         self._rows: dict[str, dict[str, Any]] = {}
         if drafts.is_file():
             for line in drafts.read_text("utf-8").splitlines():
-                # A line that was cut off is written anew.
+                # Skip a truncated line. Its chain is drafted again.
                 with suppress(ValueError, KeyError, AttributeError):
                     row = json.loads(line)
                     self._rows[row.pop("chain")] = row
 
     def certify_all(self, batch: Sequence[Chain]) -> None:
-        """Write and certifies the chains of `batch` that have no draft yet, at once."""
+        """Write and certify the chains of `batch` without a draft, concurrently."""
         todo = [chain for chain in batch if chain.key not in self._rows]
         with ThreadPoolExecutor(self._request.workers) as pool:
             begun = [pool.submit(copy_context().run, self._certified, chain) for chain in todo]
@@ -167,8 +178,8 @@ class _Writer:
                     raise
                 except LMError as error:
                     raise LMUnavailableError(
-                        f"the LM failed: {redact(str(error))}; what is finished is kept, and the "
-                        "same command continues"
+                        f"The LM failed: {redact(str(error))}. Finished drafts are saved. Run the "
+                        "same command to continue."
                     ) from error
                 self._rows[chain.key] = row
                 with self._drafts.open("a", encoding="utf-8") as file:
@@ -199,7 +210,7 @@ class _Writer:
         return str(reply.natural_question or "").strip() or question
 
     def _check_others(self, draft: Draft, chain: Chain, certificate: Certificate) -> None:
-        """Refuse a question whose answer other passages give too, found by one search."""
+        """Reject a question that other passages of one search answer too."""
         own = {passage.pid for passage in chain.passages}
         found = self._retriever.search(draft.question, k=OTHERS + len(own))
         others = [str(passage) for passage in found if passage.pid not in own][:OTHERS]
@@ -210,7 +221,7 @@ class _Writer:
             certificate.reason = "other passages give the answer too"
 
     def _answer(self, question: str, passages: Sequence[str]) -> str:
-        """Return the reader's answer; blank where its reply cannot be read."""
+        """Return the reader's answer, blank if its reply cannot be read."""
         try:
             if passages:
                 reply = self._read(context=list(passages), question=question)
@@ -221,7 +232,7 @@ class _Writer:
         return str(reply.answer or "").strip()
 
     def take_in(self, chain: Chain) -> None:
-        """Add the draft of `chain` to what is kept or dropped."""
+        """Add the draft of `chain` to the kept or dropped ones."""
         written = self.written
         written.drafts += 1
         row = self._rows[chain.key]

@@ -1,7 +1,7 @@
-"""What look-ups brought: when it is too little, what is tried then, and what the answer is shown.
+"""Results of look-ups: triggers of the fallback, its queries, and the evidence for the answer.
 
-The fallback makes no LM call. A passage shown has a label, by which it is cited: the look-up that
-found it and its rank there, such as n1.2.
+The fallback makes no LM calls. Each shown passage has a label for citations: its look-up and its
+rank there, such as n1.2.
 """
 
 import re
@@ -16,8 +16,8 @@ from ragbench.retrievers import Passage, words_of
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
 from ragbench.words import question_key
 
-#: Fewer different passages, a smaller share of look-ups that found something, less mean confidence
-#: or more mean entropy (bits) call for the fallback.
+#: Thresholds of the fallback: distinct passages, share of successful look-ups, mean confidence, and
+#: mean entropy in bits.
 MIN_PASSAGES = 2
 MIN_COVERAGE = 0.3
 MIN_CONFIDENCE = 0.4
@@ -25,13 +25,13 @@ MAX_ENTROPY = 0.95
 #: Stated confidence of a look-up that the fallback adds, and words of its keyword query.
 CONFIDENCE = 0.4
 KEYWORDS = 5
-#: Share of words from which two passages are near-duplicates.
+#: Minimum share of common words of near-duplicates.
 DUPLICATE = 0.8
-#: A look-up of no confidence still has this weight, so that something of it is shown.
+#: Minimum weight of a look-up, so that its passages are shown even without confidence.
 _LEAST_WEIGHT = 0.05
-#: No passage is cut down to fewer tokens than this, unless it would be the only one.
+#: Minimum tokens of a cut passage, unless it would be the only one.
 _LEAST_TOKENS = 30
-#: Of a passage that is too long, which is cut in its middle, the part kept from its beginning.
+#: Share of the beginning if a long passage loses its middle.
 _HEAD = 0.6
 
 _QUESTION_WORDS = re.compile(
@@ -39,7 +39,7 @@ _QUESTION_WORDS = re.compile(
     re.IGNORECASE,
 )
 _NAMES = re.compile(r"\b[A-Z0-9][\w'-]*(?: (?:(?:of|the|and|de|von|van) )*[A-Z0-9][\w'-]*)*")
-#: How passages put what queries ask for.
+#: Phrases of passages for words of queries.
 SYNONYMS = {
     "author": "written by", "writer": "written by", "director": "directed by",
     "founder": "founded by", "composer": "composed by", "architect": "designed by",
@@ -53,9 +53,9 @@ _SYNONYM = re.compile(r"\b(" + "|".join(map(re.escape, SYNONYMS)) + r")(?: of)?\
 
 @dataclass(frozen=True)
 class LookedUp:
-    """The result of a look-up; `unbound` are the wanted variables that got no value.
+    """The result of a look-up. `unbound` lists the wanted variables without a value.
 
-    One that was computed was not `searched`.
+    A computed look-up has `searched=False`.
     """
 
     node: LookUp
@@ -71,7 +71,7 @@ class LookedUp:
         return text + (f" [{', '.join(labels)}]" if labels else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """The look-up as planned and done, JSON-ready; `bindings` say where variables come from."""
+        """Return the planned and completed look-up as JSON-ready data, with its bindings."""
         node = self.node
         bindings = {}
         for text, source in node.bindings.items():
@@ -91,12 +91,21 @@ class LookedUp:
 
 
 def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool) -> list[str]:
-    """Why more is searched; empty where nothing calls for it.
+    """Return the reasons to search more.
 
-    passages: too few different ones. confidence: the mean stated one is too low. Unless only what
-    the `published` engine can reach counts, also coverage: too few of the look-ups found passages,
-    and what others wanted of them; entropy: the mean of the stated confidences is too large;
-    critical: a look-up that others wait for failed so.
+    - passages: too few distinct passages.
+    - confidence: the mean stated confidence is too low.
+    - coverage: too few look-ups found passages and the values that others need.
+    - entropy: the mean entropy of the stated confidences is too high.
+    - critical: a look-up that others wait for failed in this way.
+
+    Args:
+        graph: Plan of the question.
+        looked_up: Completed look-ups.
+        published: Only use the triggers that the published engine can reach, the first two.
+
+    Returns:
+        Names of the triggers that fired.
     """
     pids: set[str] = set()
     failed: set[str] = set()
@@ -117,11 +126,17 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
 
 
 def reformulations(question: str, looked_up: Sequence[LookedUp], *, most: int) -> list[LookUp]:
-    """At most `most` look-ups, f1, f2, ..., of queries that none of `looked_up` had.
+    """Return new look-ups, f1, f2, ..., for the fallback.
 
-    In this order: the weakest look-up with synonyms, or without question words; the bridge (the
-    first bridging look-up and what waits for it, or the first two look-ups) as one query; broader
-    ones: the names of the weakest look-up, the question's keywords; the other look-ups.
+    Their queries, in order: the weakest look-up with synonyms, or without question words; the
+    bridge
+    (the first bridging look-up and its successor, or the first two look-ups) as one query; broader
+    ones (the names of the weakest look-up, the question's keywords); the other look-ups.
+
+    Args:
+        question: Text of the question.
+        looked_up: Completed look-ups, whose queries are not repeated.
+        most: Maximum number of look-ups.
     """
     weakest = sorted(looked_up, key=lambda item: (bool(item.passages), item.node.confidence))
     first_queries: list[str] = []
@@ -160,7 +175,7 @@ def _without_question_words(text: str) -> str:
 
 
 class Evidence(NamedTuple):
-    """One passage as shown."""
+    """One passage as the prompt shows it."""
 
     label: str
     passage: Passage
@@ -168,9 +183,15 @@ class Evidence(NamedTuple):
 
 
 def assemble(looked_up: Sequence[LookedUp], *, max_tokens: int) -> tuple[list[Evidence], int]:
-    """The evidence of all look-ups in at most `max_tokens`, and how many duplicates it leaves out.
+    """Select the evidence of all look-ups.
 
-    Each look-up has the share of its confidence; what it leaves goes to those after it.
+    Args:
+        looked_up: Completed look-ups, in order.
+        max_tokens: Maximum number of tokens. Each look-up gets a share proportional to its
+            confidence. Later look-ups get the unused rest.
+
+    Returns:
+        The evidence, and the number of omitted near-duplicates.
     """
     chosen: list[Evidence] = []
     duplicates = 0

@@ -1,7 +1,7 @@
-"""The plan of `lookahead`: a graph of look-ups, read off a reply, chosen from, and filled.
+"""The plan of `lookahead`: a graph of look-ups, read from a reply, pruned, and filled.
 
-A query refers to what another look-up finds out as {variable}, {id} or {id.variable}. A name that
-no look-up produces means whatever the only dependency finds out.
+A query refers to the result of another look-up as {variable}, {id} or {id.variable}. If no look-up
+produces the variable, it means the result of the only dependency.
 """
 
 import math
@@ -19,7 +19,7 @@ from ragbench.signatures import LookUpNode
 
 Score = Literal["sum", "product"]
 
-#: Values of a variable at the most, and queries of a look-up that uses several.
+#: Maximum number of values of a variable, and of queries of a look-up.
 MAX_VALUES = 3
 #: Two queries with at least this share of their words in common count as the same look-up.
 ALIKE = 0.5
@@ -28,7 +28,7 @@ _BRACES = re.compile(r"\$?\{+\s*([^{}]*?)\s*\}+")
 
 
 class Source(NamedTuple):
-    """The look-up that finds out what a query refers to, and the variable; blank if none does."""
+    """The look-up and the variable that a query refers to. Blank if there is none."""
 
     id: str
     variable: str
@@ -36,9 +36,9 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class LookUp:
-    """One look-up; `stated` tells a confidence that the planner gave from one that it left out.
+    """One look-up. `stated` is True if the planner gave its confidence.
 
-    `references` are those in braces in the query, in order.
+    `references` are the references in braces of the query, in order.
     """
 
     id: str
@@ -53,7 +53,7 @@ class LookUp:
 
     @property
     def computed(self) -> bool:
-        """Whether it is worked out from what the look-ups that it waits for find."""
+        """True if the answer follows from the results of other look-ups, without a search."""
         return self.op in ("compare", "aggregate") and bool(self.depends_on)
 
     @property
@@ -67,7 +67,7 @@ class LookUp:
 
 @dataclass(frozen=True)
 class PlanGraph:
-    """Look-ups in the order planned, or kept; each depends on others of them alone."""
+    """Look-ups in planned or kept order. Each depends only on others in the graph."""
 
     nodes: tuple[LookUp, ...]
 
@@ -80,7 +80,7 @@ class PlanGraph:
 
     @property
     def entropy(self) -> float:
-        """Mean binary entropy of the stated confidences, in [0, 1]: 1 where all are 0.5."""
+        """Mean binary entropy of the stated confidences, in [0, 1]: 1 if all are 0.5."""
         entropies = []
         for p in self._stated:
             for share in (p, 1 - p):
@@ -91,7 +91,7 @@ class PlanGraph:
 
     @property
     def confidence(self) -> float:
-        """Mean stated confidence, in [0, 1]; 1 where none is stated."""
+        """Mean stated confidence, in [0, 1]. It is 1 if none is stated."""
         return fmean(self._stated or [1.0])
 
     @property
@@ -103,10 +103,10 @@ class PlanGraph:
         return frozenset(d for node in self for d in node.depends_on)
 
     def levels(self) -> list[list[LookUp]]:
-        """The look-ups that can run at once, by level, in the order in which they are ready."""
+        """Group the look-ups into levels that can run concurrently, in order."""
         by_id = {node.id: node for node in self}
         sorter: TopologicalSorter[str] = TopologicalSorter({i: () for i in by_id})
-        for node in self:  # all are in it by now, in order
+        for node in self:  # after all nodes, to keep their order
             sorter.add(node.id, *node.depends_on)
         sorter.prepare()
         levels = []
@@ -116,7 +116,10 @@ class PlanGraph:
         return levels
 
     def wanted(self, node: LookUp) -> tuple[str, ...]:
-        """The variables of `node` that others use, but for a comparison that the answer makes."""
+        """Return the variables of `node` that other look-ups use.
+
+        References from a computed look-up count only if another look-up uses its result.
+        """
         used = {reference.id for later in self for reference in later.references}
         variables: dict[str, None] = {}
         for user in self:
@@ -139,7 +142,7 @@ class PlanGraph:
 
 
 def single(question: str) -> PlanGraph:
-    """The plan of looking up the question itself."""
+    """Return the plan that only looks up the question."""
     return PlanGraph((LookUp("n1", question),))
 
 
@@ -150,14 +153,21 @@ def read_plan(
     mend: bool,
     count: Callable[[str], None],
 ) -> PlanGraph | None:
-    """The graph that a planner's reply describes; look-ups after the first `max_nodes` are cut.
+    """Convert a planner's reply to a graph.
 
-    They are called n1, n2, ... in the order planned: small models give whole phrases as ids, which
-    every label of a passage would repeat.
+    The look-ups are renamed to n1, n2, ... in planned order. Small models give entire phrases as
+    ids,
+    which every label of a passage would repeat.
 
-    With `mend`, blank look-ups and dependencies on themselves or on unknown ones are left out, and
-    the plan is counted as `mended_plan`. Without it any of these makes the plan a bad one, which
-    is None, as do always no look-up, the same id twice, and a circle.
+    Args:
+        planned: Look-ups of the reply.
+        max_nodes: Maximum number of look-ups. Later ones are dropped.
+        mend: Drop blank look-ups and dependencies on themselves or on unknown look-ups, counted as
+            `mended_plan`. If False, these make the plan invalid.
+        count: Callback that counts an event by name.
+
+    Returns:
+        The graph. None if the plan is invalid: no look-up, a repeated id, or a cycle.
     """
     cut = {node.id.strip() for node in planned[max_nodes:]}
     if cut:
@@ -206,7 +216,7 @@ def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
 
 
 def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
-    """`node` with its references found, and a dependency on each look-up that it refers to."""
+    """Return `node` with its references, and dependencies on the look-ups that it refers to."""
     unlinked = []
     for candidate in nodes:
         if candidate.id != node.id:
@@ -217,12 +227,12 @@ def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
 
 
 def _source(text: str, node: LookUp, nodes: Sequence[LookUp]) -> Source:
-    """What `text` refers to; a look-up that `node` waits for comes first."""
+    """Return the source that `text` refers to. Dependencies of `node` come first."""
     name = variable_name(text)
     (head, _, tail) = text.strip().partition(".")
     for candidate in nodes:
         if candidate.id == head:
-            # What is asked of a look-up by its id alone is the first thing that it finds out.
+            # A reference to only an id means the first variable of that look-up.
             return Source(head, variable_name(tail) or next(iter(candidate.produces), "answer"))
     producers = [candidate.id for candidate in nodes if name and name in candidate.produces]
     producers.sort(key=lambda i: i not in node.depends_on)
@@ -234,15 +244,16 @@ def _source(text: str, node: LookUp, nodes: Sequence[LookUp]) -> Source:
 
 
 def variable_name(text: str) -> str:
-    """A variable's name in one spelling: words of lower case joined by underscores."""
+    """Normalize a variable's name: lower-case words joined by underscores."""
     return "_".join(re.findall(r"\w+", text.lower()))
 
 
 def consensus(plans: Sequence[PlanGraph]) -> PlanGraph:
-    """The plan that agrees most with the others (the first of equals).
+    """Return the plan that agrees most with the others. The first one wins a tie.
 
-    The confidence of each of its look-ups becomes the share of `plans`, its own included, that have
-    a like one. A single plan comes back as it is.
+    The confidence of each look-up becomes the share of all `plans` that have a similar one. A
+    single
+    plan is returned unchanged.
     """
     if len(plans) == 1:
         return plans[0]
@@ -260,11 +271,22 @@ def consensus(plans: Sequence[PlanGraph]) -> PlanGraph:
 def prune(
     graph: PlanGraph, *, budget: int, weights: Sequence[float], score: Score
 ) -> tuple[PlanGraph, dict[str, float]]:
-    """The plan within `budget`, and the utility of each kept look-up when it was chosen.
+    """Select look-ups greedily, by utility, until the budget is spent.
 
-    A plan that costs no more is untouched. Greedy: of the look-ups whose dependencies are kept and
-    that fit, the one of most utility is kept next; one without any is left out. They stay in the
-    order kept, of which there may be none.
+    A look-up is a candidate if its dependencies are selected and its cost fits. One without utility
+    is
+    never selected.
+
+    Args:
+        graph: Plan. It is unchanged if it fits the budget.
+        budget: Maximum total cost.
+        weights: Weights of confidence, novelty and position.
+        score: `sum` or `product`, as in `utility`.
+
+    Returns:
+        The pruned plan in the order of selection, which may be empty, and the utility of each
+        selected
+        look-up at its selection.
     """
     chosen: dict[str, LookUp] = {}
     utilities: dict[str, float] = {}
@@ -278,7 +300,7 @@ def prune(
             if ready and node.cost <= remaining:
                 earlier = list(chosen.values())
                 worth[node] = utility(node, earlier, graph, weights=weights, score=score)
-        best = max(worth, key=lambda node: worth[node], default=None)  # the first of equals
+        best = max(worth, key=lambda node: worth[node], default=None)  # the first one wins a tie
         if best is None or worth[best] <= 0:
             return PlanGraph(tuple(chosen.values())), utilities
         chosen[best.id] = best
@@ -289,13 +311,21 @@ def utility(
     node: LookUp, chosen: Sequence[LookUp], graph: PlanGraph, *, weights: Sequence[float],
     score: Score,
 ) -> float:  # fmt: skip
-    """The worth of `node` beside those `kept`, in [0, 1]; 1 where no weight is above 0.
+    """Return the utility of a look-up, in [0, 1].
 
-    The `weights` are of confidence, novelty and place in the chain. Novelty is 1 less the largest
-    share of words, as written, in common with a kept query; the place is worth 0.9 in the middle of
-    a chain, else 0.7. The published engine weighs them as a sum; its description says a product,
-    which here is the weighted geometric mean, so that a look-up that repeats another is worth
-    nothing however sure it is.
+    Args:
+        node: Look-up to rate.
+        chosen: Look-ups that are already selected.
+        graph: Plan that contains `node`.
+        weights: Weights of confidence, novelty and position in the chain. Novelty is 1 minus the
+            largest share of words in common with a selected query. The position is 0.9 in the
+            middle
+            of a chain, else 0.7.
+        score: `sum` is the weighted sum of the published engine. `product` follows its description:
+            the weighted geometric mean, so that a repeated look-up has no utility.
+
+    Returns:
+        The utility. It is 1 if all weights are 0.
     """
     novelty = 1 - max((_shared(node.query, earlier.query) for earlier in chosen), default=0.0)
     if node.depends_on and node.id in graph.awaited:
@@ -322,10 +352,17 @@ def _shared(a: str, b: str) -> float:
 def fill(
     node: LookUp, values: Mapping[Source, Sequence[str]], instead: Mapping[str, str]
 ) -> tuple[list[str], int]:
-    """The queries of `node`, one per combination of its variables' values, and how many had none.
+    """Return the queries of a look-up, one for each combination of its variables' values.
 
-    A variable without any of `values`, best first, gives way to `instead` of its look-up (the query
-    that should have found it), or to nothing. At most `MAX_VALUES` queries come back, none blank.
+    Args:
+        node: Look-up with references.
+        values: Values of each variable, best first.
+        instead: Replacement by look-up for a variable without values: the query that should have
+            found it.
+
+    Returns:
+        At most `MAX_VALUES` distinct queries, none blank, and the number of variables without
+        values.
     """
     choices = []
     unresolved = 0

@@ -1,11 +1,11 @@
 """LookaheadRAG: plan every look-up up front as a typed graph, run it by levels, answer once.
 
-After the open-source project of that name, whose code and description differ. `bound` is its
-intended behaviour, which its engine never calls: what a look-up finds out is read off its passages
-and put into the queries that wait for it. `engine` is its engine as it runs, two calls whatever the
-number of hops: a query with a variable goes to the retriever as it stands. In `rewrite` the planner
-writes queries that make sense by themselves. Five parts can be switched: `samples`, `prune`,
-`parallel`, `rerank`, `fallback`; docs/programs.md has the departures.
+It follows the open-source project of that name, whose code and description differ. `bound` is its
+intended behavior, which its engine never calls: values from the passages of a look-up fill the
+queries that wait for it. `engine` is its engine unchanged, two calls for any number of hops: the
+retriever receives queries with unfilled variables. In `rewrite` the planner writes self-contained
+queries. Five parts can be switched: `samples`, `prune`, `parallel`, `rerank`, `fallback`. See
+docs/programs.md for the differences from the project.
 """
 
 from collections.abc import Sequence
@@ -44,30 +44,30 @@ class LookaheadKnobs(ProgramKnobs):
     """Knobs of `lookahead`; the defaults are those of the variant `bound`."""
 
     context_tokens: int = bounded(3000, 100, 1_000_000, "tokens of passages shown")
-    max_nodes: int = bounded(5, 1, 20, "look-ups of a plan at the most")
+    max_nodes: int = bounded(5, 1, 20, "maximum number of look-ups of a plan")
     variables: Literal["bind", "keep", "none"] = Field(
-        "bind", description="read off passages, left in the query, or not planned with"
+        "bind", description="read from passages, kept in the query, or not planned"
     )
     confidence_threshold: float = bounded(
-        0.3, 0, 1, "less confident look-ups that none waits for are left out"
+        0.3, 0, 1, "minimum confidence of look-ups that no other needs"
     )
-    samples: int = bounded(1, 1, 20, "plans drafted; agreement gives confidence")
-    prune: bool = Field(True, description="leave look-ups out where the budget is passed")
-    budget: int = bounded(10, 1, 1000, "cost of all look-ups at the most")
+    samples: int = bounded(1, 1, 20, "plans drafted (agreement gives confidence)")
+    prune: bool = Field(True, description="drop look-ups beyond the budget")
+    budget: int = bounded(10, 1, 1000, "maximum total cost of look-ups")
     score: plans.Score = Field("product", description="utility: weighted sum or geometric mean")
     w_confidence: float = bounded(0.5, 0, 10, "weight of a look-up's confidence")
     w_hop: float = bounded(0.2, 0, 10, "weight of its place in the chain")
-    parallel: bool = Field(True, description="look-ups of a level at once, or one by one")
+    parallel: bool = Field(True, description="run look-ups of a level concurrently")
     rerank: str = Field("none", description="none, lm, maxsim, fastembed/NAME or an http address")
     rerank_keep: int = bounded(3, 1, 100, "passages kept of a look-up")
-    rerank_min: float = Field(0.0, description="lower scores are left out, unless all are lower")
-    fallback: bool = Field(True, description="one round of further searches where a trigger fires")
+    rerank_min: float = Field(0.0, description="minimum score, unless all are lower")
+    fallback: bool = Field(True, description="search one more round if a trigger fires")
     max_fallback_queries: int = bounded(2, 1, 10, "searches of the fallback")
 
 
 @dataclass
 class Run:
-    """What one question has looked up; `spent` once a limit cut something."""
+    """The look-ups of one question so far. `spent` is True after a limit removed something."""
 
     trace: Trace
     looked_up: list[LookedUp] = field(default_factory=list)
@@ -102,7 +102,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             self.draft = predict(signatures.DraftPlanGraph)
         if self.knobs.variables == "bind":
             self.bind = predict(signatures.BindVariables)
-        make_reranker(self.knobs.rerank)  # an unknown one is refused before the first question
+        make_reranker(self.knobs.rerank)  # reject an unknown one before the first question
         self.answer = predict(signatures.AnswerFromPlan)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
@@ -176,7 +176,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return plans.prune(graph, budget=knobs.budget, weights=weights, score=knobs.score)
 
     def _pruned(self, trace: Trace, graph: PlanGraph) -> PlanGraph:
-        """`graph` without look-ups of little confidence, and within the budget."""
+        """Return `graph` without look-ups of low confidence, and within the budget."""
         knobs = self.knobs
         least = knobs.confidence_threshold
         utilities = dict[str, float]()
@@ -205,7 +205,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return pruned
 
     def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[LookedUp]:
-        """The passages of each of `nodes`; none for queries that the budget has no search for."""
+        """Search for each of `nodes`. Queries beyond the budget find no passages."""
         trace = run.trace
         keep = self.knobs.variables == "keep"
         instead = {item.node.id: " ".join(item.queries[:1]) for item in run.looked_up}
@@ -216,7 +216,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 return as_it_stands
             return plans.fill(node, run.values, instead)
 
-        # A comparison is worked out of what others found; as published, it is searched for too.
+        # A comparison follows from other results. The published engine searches for it too.
         computed = [node for node in nodes if node.computed and not keep]
         to_search = [(node, *filled(node)) for node in nodes if node not in computed]
         all_queries = list(dict.fromkeys(query for _, queries, _ in to_search for query in queries))
@@ -248,7 +248,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         reranker = make_reranker(self.knobs.rerank)
         if reranker is None or len(item.passages) < 2:
             return item.passages
-        # As published, against the question; here against what the look-up asks.
+        # The published engine compares with the question, `bound` with the query.
         if self.knobs.variables == "keep":
             query = trace.question
         else:
@@ -260,7 +260,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return tuple(relevant[: self.knobs.rerank_keep])
 
     def _bound(self, run: Run, graph: PlanGraph, done: list[LookedUp]) -> list[LookedUp]:
-        """`done` with the values of the variables that later look-ups use."""
+        """Return `done` with the values of the variables that later look-ups use."""
         jobs = []
         for item in done:
             passages: Passages = item.passages
@@ -322,7 +322,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return evidence
 
     def _answer(self, run: Run, evidence: list[Evidence]) -> tuple[str, list[int]]:
-        """Return the answer, and the numbers of the passages it cites without unknown ones."""
+        """Return the answer and the numbers of the cited passages, without unknown ones."""
         trace = run.trace
         context = [item.line for item in evidence]
         labels = {item.passage.pid: item.label for item in evidence}
@@ -348,9 +348,16 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
 def read_bindings(
     rows: Sequence[signatures.Binding], variables: Sequence[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Variable -> its values in `rows`, at most `MAX_VALUES`; what commits to nothing is left out.
+    """Collect the values of variables from a reply.
 
-    A row of another name is left out too, unless one variable was asked for and no row names it.
+    Args:
+        rows: Rows of the reply. Rows with other names are ignored, unless a single variable is
+        wanted
+            and no row has its name.
+        variables: Wanted variables.
+
+    Returns:
+        At most `MAX_VALUES` values per variable, without refusals and blanks.
     """
     values_of: dict[str, dict[str, str]] = {}
     named = [(plans.variable_name(row.variable), row.value) for row in rows]

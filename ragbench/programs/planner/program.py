@@ -1,11 +1,15 @@
 """Planner: a tree of sub-questions that the model explores action by action.
 
-The design is the specification's own; the two papers it names, TreePS-RAG and RAGShaper, have none
-of these actions. After a gate, every action is asked for: TRAVERSE solves a node by one search and
-one call, which also answers the main question where that settles it; ROLLOUT splits a node into
-sub-questions, of which a later one names the answer of an earlier one as {1}; SELECT makes a node
-active and solves it if it is open; BACKTRACK gives the active node up and goes to its parent; STOP
-ends the search, as does a root solved with `stop_confidence`.
+The design comes from the specification. The two papers that it cites, TreePS-RAG and RAGShaper, do
+not have these actions. After a gate, the model chooses every action:
+
+- TRAVERSE solves a node with one search and one call, which also answers the main question if the
+  passages settle it.
+- ROLLOUT splits a node into sub-questions. A later one refers to the answer of an earlier one as
+{1}.
+- SELECT makes a node active and solves it if it is open.
+- BACKTRACK gives up the active node and moves to its parent.
+- STOP ends the search. So does a root solved with `stop_confidence`.
 """
 
 from contextlib import suppress
@@ -36,15 +40,17 @@ class PlannerKnobs(ProgramKnobs):
     """Knobs of `planner`."""
 
     k: int = bounded(3, 1, 100, "passages per search")
-    max_steps: int = bounded(5, 1, 50, "actions at the most, splits not counted")
+    max_steps: int = bounded(5, 1, 50, "maximum number of actions, without splits")
     max_depth: int = bounded(3, 0, 10, "levels below the question")
     max_children: int = bounded(2, 1, 10, "sub-questions of a node")
-    max_similarity: float = Field(0.85, gt=0, le=1, description="shared words that make a repeat")
-    stop_confidence: float = bounded(0.8, 0, 1, "of the root, to stop at once")
-    gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
+    max_similarity: float = Field(0.85, gt=0, le=1, description="share of words of a repeat")
+    stop_confidence: float = bounded(0.8, 0, 1, "confidence of the root that ends the search")
+    gate: Literal["ask", "always", "never"] = Field(
+        "ask", description="ask the LM to retrieve, or fixed"
+    )
     rollout: bool = Field(True, description="offer ROLLOUT")
     backtrack: bool = Field(True, description="offer BACKTRACK")
-    refine: bool = Field(True, description="refine poor answers to bridge questions")
+    refine: bool = Field(True, description="refine poor answers of bridge questions")
 
 
 @PROGRAMS.register("planner")
@@ -96,7 +102,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return bool(reply.retrieve), str(reply.question_type)
 
     def _conclude(self, trace: Trace, tree: Tree, question_type: str) -> str:
-        """The answer to the main question, never that of a sub-question in its place."""
+        """Return the answer to the main question, never that of a sub-question."""
         answered = [n for n in tree.nodes.values() if n.answer and n.status != "pruned"]
         root = tree.root
         confident = root.status == "solved" and (
@@ -120,7 +126,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             draft = answer
             with suppress(core.BudgetSpentError):
                 answer = trace.answer(self.refine, context=context, notes=notes, draft=draft)
-            if is_poor(answer, trace.question):  # the name found most stands in for it
+            if is_poor(answer, trace.question):  # use the most frequent name
                 if entity := best_entity(trace.question, answered):
                     trace.step("answer", observation=entity, notes={"entity_fallback": True})
                     trace.count("entity_fallback")
@@ -131,7 +137,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
 
 
 class Exploration:
-    """Acts on the tree of one question until the question is settled or the limit is reached."""
+    """Actions on the tree of one question until it is settled or a limit is reached."""
 
     def __init__(self, trace: Trace, program: PlannerRAG) -> None:
         self.trace = trace
@@ -150,7 +156,7 @@ class Exploration:
         return bool(children) and all(child.status == "solved" for child in children)
 
     def run(self) -> core.StopReason:
-        """Act until the root is settled, STOP or the limit; solve the root if nothing is solved."""
+        """Act until the root is settled, STOP, or the limit. Then solve the root if needed."""
         reason = self._act()
         if not self.tree.solved():
             self._traverse(self.tree.root)
@@ -165,10 +171,10 @@ class Exploration:
                 return "answered"
             changed = self._do(action, node, questions)
             self._idle = 0 if changed else self._idle + 1
-            self._steps += not changed  # what changes something is counted where it is done
+            self._steps += not changed  # actions that change something count themselves
             if self._idle >= 2:
                 open_nodes = [n for n in self.tree.nodes.values() if n.status == "open"]
-                deepest = max(open_nodes, key=lambda n: n.depth, default=None)  # the first of them
+                deepest = max(open_nodes, key=lambda n: n.depth, default=None)  # the first one
                 if deepest is None or not self._traverse(deepest):
                     return "no_progress"
                 self._idle = 0
@@ -207,7 +213,7 @@ class Exploration:
         return moved
 
     def _rollout(self, node: SubQuestion, questions: list[str]) -> bool:
-        """Split `node`; a split counts as no step, since each of its parts takes one."""
+        """Split `node`. A split is not a step, because each of its parts takes one."""
         full = len(self.tree.children(node)) >= self.knobs.max_children
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
             return False
@@ -226,7 +232,7 @@ class Exploration:
         return bool(added)
 
     def _traverse(self, node: SubQuestion) -> bool:
-        """Search for `node` and answer it; False where that was done with the same knowledge."""
+        """Search for `node` and answer it. Return False if nothing changed since then."""
         if node.status == "pruned":
             return False
         tree = self.tree
@@ -257,14 +263,14 @@ class Exploration:
         main = reply.main_answer
         confidence = probability(reply.confidence)
         if node is tree.root:
-            # The root's question is the main one and so was asked twice. The second answer has the
-            # wording of `answer_style`, but where that is brief a small model tells its subject
-            # there: "Are A and B both board games?" was answered by "Yes" and then "board game".
+            # The root's question is also the main question, so the call answers it twice. Only the
+            # second answer follows `answer_style`. If that is brief, small models name the subject
+            # there: for "Are A and B both board games?" they gave "Yes" and then "board game".
             keeps_wording = self.knobs.answer_style == "brief" and is_answer(answer)
             answer = answer if keeps_wording or not is_answer(main) else main
         node.learn(answer, confidence, context)
         tree.close_above(node)
-        # Not while other sub-questions are open if it only repeats this one's answer.
+        # An answer that only repeats this one does not settle the question while others are open.
         sure = is_answer(main) and confidence >= self.knobs.stop_confidence
         fresh = main != node.answer or not tree.open_leaves()
         settles = bool(node.parent and sure and fresh)

@@ -14,9 +14,9 @@ from ragbench.signatures import TreeNode
 
 ROOT = "n0"
 
-#: Confidence of an answer, for its node to count as solved.
+#: Minimum confidence of the answer of a solved node.
 SOLVED = 0.3
-#: Passages kept of a solved node, to be shown again with its answer.
+#: Passages stored with a solved node and shown with its answer.
 _PROOFS = 2
 
 _SPAN = re.compile(r"[A-Z0-9][\w'.&-]*(?: (?:(?:of|the|and|de|la|von|van) )*[A-Z0-9][\w'.&-]*)*")
@@ -27,10 +27,10 @@ _YES_NO = re.compile(
 
 
 class SubQuestion(TreeNode):
-    """A sub-question; `number` is its place among its sisters, from 1, and 0 for the root.
+    """A sub-question. `number` is its position among its siblings, from 1, and 0 for the root.
 
-    `filled` is the question as it was last asked, with its placeholders filled. `refused` is the
-    reason for which its last split was refused.
+    `filled` is the question with filled placeholders, as last asked. `refused` is the reason why
+    its last split was rejected.
     """
 
     number: int = 0
@@ -43,9 +43,12 @@ class SubQuestion(TreeNode):
         return self.model_dump(include=set(TreeNode.model_fields))
 
     def learn(self, answer: str, confidence: float, passages: Passages) -> None:
-        """Keep `answer` and its proofs of `passages`; the node is solved if that is sure enough.
+        """Store an answer and its proofs, unless the stored answer is more confident.
 
-        An answer of less confidence than the one kept changes nothing.
+        Args:
+            answer: Answer to the sub-question.
+            confidence: Confidence in [0, 1]. The node is solved from `SOLVED` on.
+            passages: Passages of the prompt. Those that contain the answer are its proofs.
         """
         if not is_answer(answer) or confidence < self.confidence:
             return
@@ -72,7 +75,7 @@ class SubQuestion(TreeNode):
 
 
 class Tree:
-    """Nodes by id, in the order made; `active` is the id of the one in focus."""
+    """Nodes by id, in order of creation. `active` is the id of the current node."""
 
     def __init__(self, question: str) -> None:
         self.nodes = {ROOT: SubQuestion(id=ROOT, question=question)}
@@ -89,14 +92,16 @@ class Tree:
         return [n for n in self.nodes.values() if n.status == "solved"]
 
     def open_leaves(self) -> list[SubQuestion]:
-        """The nodes below the root that are neither solved, pruned nor split, in the order made."""
+        """List the open nodes below the root without children, in order of creation."""
         below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
         return [n for n in below if not self.children(n)]
 
     def known_to(self, node: SubQuestion) -> list[SubQuestion]:
-        """Solved nodes that bear on `node`: its ancestors, their and its sisters, its children.
+        """List the solved nodes that are relevant to `node`.
 
-        A later sub-question usually asks about the answer of an earlier one.
+        These are its ancestors, their siblings and its own, and its children. A later sub-question
+        usually
+        asks about the answer of an earlier one.
         """
         earlier = []
         at = node
@@ -117,22 +122,25 @@ class Tree:
     def add(
         self, parent: SubQuestion, questions: Sequence[str], *, most: int, alike: float
     ) -> list[SubQuestion]:
-        """Add children to `parent`, without those that repeat the question of a node.
+        """Add children to `parent`, without repeats of existing questions.
 
-        A split is refused as a whole if a part refers to the answer of one that is left out.
+        If a part refers to the answer of an omitted part, the entire split is rejected.
 
         Args:
             parent: The node to split.
-            questions: Sub-questions. Each keeps its number, by which placeholders refer to it.
+            questions: Sub-questions. Each keeps its number, which placeholders refer to.
             most: Maximum number of children of `parent`.
-            alike: Share of common words from which a question can be a repeat.
+            alike: Minimum share of common words of a repeated question.
+
+        Returns:
+            The new nodes.
         """
         sisters = self.children(parent)
         highest = max((child.number for child in sisters), default=0)
         new = dict[int, str]()
         for number, text in enumerate(questions, start=highest + 1):
             question = one_line(text)
-            # {1} is another answer under each parent, so such questions repeat only sisters.
+            # {1} has a different meaning under each parent, so compare only siblings.
             earlier = sisters if answers_used(question) else list(self.nodes.values())
             known = [*(node.question for node in earlier), *new.values()]
             if not question or any(is_repeat(question, other, alike) for other in known):
@@ -162,8 +170,9 @@ class Tree:
     def close_above(self, node: SubQuestion) -> None:
         """Solve the ancestors of `node` below the root whose children are all solved.
 
-        The answer is that of the last child if it uses an earlier one's, else those of all: the
-        question itself is only ever answered by the model.
+        The answer is the last child's if that child uses an earlier answer, else those of all. Only
+        the
+        model answers the root.
         """
         parent = self.nodes.get(node.parent)
         if parent is None or not parent.parent or parent.status != "open":
@@ -180,7 +189,7 @@ class Tree:
         self.close_above(parent)
 
     def prune_active(self) -> bool:
-        """Give up the active node and all below it, and go to its parent; False at the root."""
+        """Prune the active node and its subtree, and move to its parent. Not at the root."""
         node = self.nodes[self.active]
         if not node.parent:
             return False
@@ -196,9 +205,9 @@ class Tree:
 
 
 def is_poor(answer: str, question: str) -> bool:
-    """Whether `answer` names nothing: blank, a refusal, or only words of the question.
+    """Return True if `answer` is blank, a refusal, or repeats only words of the question.
 
-    Yes and no are poor where the question does not ask for them.
+    Yes and no are poor if the question does not ask for them.
     """
     words = tokens(answer)
     if words in (["yes"], ["no"]):
@@ -207,10 +216,10 @@ def is_poor(answer: str, question: str) -> bool:
 
 
 def best_entity(question: str, solved: Sequence[SubQuestion]) -> str:
-    """The capitalised span of the solved answers with the most support; blank if there is none.
+    """Return the capitalized span of the solved answers with the most support, or blank.
 
-    Support is the sum of the confidences of the nodes whose answer holds the span. Spans of the
-    question are no answers; of equals the last found wins, since the last hop is nearest to the
+    The support is the summed confidence of the nodes whose answer contains the span. Spans of the
+    question are excluded. If spans tie, the last one wins, because the last hop is nearest to the
     answer.
     """
     padded = f" {' '.join(tokens(question))} "

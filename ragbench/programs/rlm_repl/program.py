@@ -39,11 +39,11 @@ from ragbench.signatures import AnswerFromCode, WriteCode
 
 #: The calls that the model's code makes.
 SUB = CallKind("llm_query", "llm_query", "sub")
-#: Turns in a row without new code, after which the loop is given up.
+#: Consecutive turns without new code that end the loop.
 _PATIENCE = 3
 _SNIPPET_CHARS = 200
-#: Longest prompt of `llm_query`, in characters, as the authors' prompt states it. An LM with a
-#: shorter context refuses such a prompt, and the code gets its error.
+#: Longest prompt of `llm_query`, in characters, from the authors' prompt. If the LM's context is
+#: shorter, the code gets its error.
 _PROMPT_CHARS = 500_000
 _FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
 
@@ -51,11 +51,11 @@ _FENCED = re.compile(r"```(?:\w+)?\n(.*?)```", re.DOTALL)
 class RLMReplKnobs(ProgramKnobs):
     """Knobs of `rlm_repl`."""
 
-    max_calls: int = bounded(81, 1, 10_000, "LM calls per question at the most")
+    max_calls: int = bounded(81, 1, 10_000, "maximum number of LM calls per question")
     max_turns: int = bounded(30, 1, 100, "blocks of code")
     max_sub_calls: int = bounded(50, 0, 1000, "llm_query calls")
     max_variable: int = Field(2000, ge=1, description="passages in the variable (corpus)")
-    output_chars: int = bounded(10_000, 100, 1_000_000, "characters shown of what a block prints")
+    output_chars: int = bounded(10_000, 100, 1_000_000, "characters shown of a block's output")
 
 
 @PROGRAMS.register("rlm_repl")
@@ -111,7 +111,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
         context: list[str],
         environment: list[str],
     ) -> tuple[str, StopReason]:
-        """The answer submitted, blank for none, and why the turns ended; `turns` gets each."""
+        """Return the submitted answer or blank, and the stop reason. Add turns to `turns`."""
         idle = 0
         previous = ""
         for turns_left in range(self.knobs.max_turns, 0, -1):
@@ -134,7 +134,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                     result = "no code was given"
             except (CodeExecutionError, SyntaxError) as error:
                 result = f"Error: {error}"
-            if calls.provider_error is not None:  # also where the code caught it
+            if calls.provider_error is not None:  # even if the code caught it
                 raise calls.provider_error
             if isinstance(result, FinalOutput):
                 submitted = result.output
@@ -185,13 +185,13 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
 
 
 class _Functions:
-    """The functions that the code of one question can call; their docstrings are shown to it."""
+    """The functions that the code can call. Prompts show their docstrings."""
 
     def __init__(self, trace: Trace, knobs: RLMReplKnobs, passages: Passages) -> None:
         self.trace = trace
         self.passages = passages
         self.left = knobs.max_sub_calls
-        #: What the provider raised in a call of the code, which may have caught it.
+        #: Provider error of a call by the code, which may have caught it.
         self.provider_error: dspy.LMError | None = None
 
     def llm_query(self, prompt: str) -> str:
@@ -243,7 +243,7 @@ class _Functions:
             raise RuntimeError("no LLM call is left") from None
         except ContextWindowExceededError:
             raise ValueError("the prompt is too long for the model") from None
-        except dspy.LMError as error:  # raised again as soon as the sandbox hands back
+        except dspy.LMError as error:  # raised again after the sandbox returns
             self.provider_error = error
             raise RuntimeError("the model cannot be reached") from None
         text = str(reply["text"] if isinstance(reply, dict) else reply)

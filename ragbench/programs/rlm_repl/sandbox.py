@@ -1,8 +1,8 @@
-"""The sandbox of the Python code that a model writes; see docs/architecture.md.
+"""The sandbox for Python code that a model writes. See docs/sandbox.md for attacks on it.
 
 Monty (`pydantic-monty`) interprets a subset of Python without files, sockets, processes or
-environment, in a worker process of its own. What leaves it is converted and formatted in a second
-process (`sandbox_worker`), which is killed if that takes too long; this one sees short texts alone.
+environment, in a separate worker process. A second process (`sandbox_worker`) converts and formats
+its output, and is killed if that takes too long. This process only sees short texts.
 """
 
 import inspect
@@ -22,23 +22,23 @@ from ragbench.children import python_command
 
 _RESET = "; the sandbox was reset and all variables were lost"
 _WORKER = Path(__file__).with_name("sandbox_worker.py")
-#: All that the worker gets of the environment.
+#: Environment variables of the worker.
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "TMPDIR")
 _ERROR_CHARS = 500
 
 
 class Limits(NamedTuple):
-    """What one block of code may use, and how many tool calls a question."""
+    """Limits of one block of code, and of tool calls per question."""
 
-    seconds: float = 5.0  # but for tools
+    seconds: float = 5.0  # without tools
     memory_mb: int = 256
-    output_chars: int = 10_000  # shown of what is printed; submitted
-    argument_chars: int = 100_000  # of one call to a tool
+    output_chars: int = 10_000  # printed or submitted
+    argument_chars: int = 100_000  # per tool call
     tool_calls: int = 1000
 
 
 def rules(limits: Limits) -> str:
-    """What a prompt says about the runtime."""
+    """Describe the runtime for a prompt."""
     return (
         "Python runs in a sandbox without files, network, processes or environment variables. "
         "Variables persist. Import only these modules: re, json, math, datetime, "
@@ -53,8 +53,9 @@ def rules(limits: Limits) -> str:
 class Sandbox:
     """A DSPy interpreter for one question, which runs each block of code within `limits`.
 
-    Every breach of a limit is a `CodeExecutionError`, which the model sees as the block's output;
-    none ends the session, though one that spent the worker loses its variables.
+    Reaching a limit raises `CodeExecutionError`, which the model sees as the block's output. The
+    session
+    continues, but variables are lost if the worker had to be replaced.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Sandbox:
             stderr=subprocess.DEVNULL,
             env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
             encoding="utf-8",
-            start_new_session=True,  # a group of its own, to be ended as a whole
+            start_new_session=True,  # a separate process group, to end all of it
         )
 
     def shutdown(self) -> None:
@@ -86,14 +87,23 @@ class Sandbox:
             return
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # Closing its input flushes what a killed worker did not read.
+        # Closing the input flushes data that a killed worker did not read.
         with suppress(BrokenPipeError), process:
             pass
 
     def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
-        """What `code` printed, or its last value, or a `FinalOutput` if it called SUBMIT.
+        """Run a block of code.
 
-        CodeExecutionError where it raised or reached a limit, SyntaxError where Monty lacks it.
+        Args:
+            code: Python code.
+            variables: Values to define before the code runs.
+
+        Returns:
+            The printed text, the last value, or a `FinalOutput` if the code called SUBMIT.
+
+        Raises:
+            CodeExecutionError: The code raised an error or reached a limit.
+            SyntaxError: Monty does not support the syntax.
         """
         self.start()
         block = {"code": code, "inputs": variables or {}, "tools": list(self.tools)}
@@ -119,7 +129,7 @@ class Sandbox:
         return printed or reply["result"] or None
 
     def _converse(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """The worker's reply to `block`; the tools that its code calls run here meanwhile."""
+        """Return the worker's reply to `block`. Tool calls of its code run in this process."""
         message: dict[str, Any] = self._exchange(block)
         while "call" in message:
             message = self._exchange(self._use(**message))
@@ -138,10 +148,11 @@ class Sandbox:
         return reply
 
     def _use(self, call: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """What tool `call` gives, or the error that it raises; both as the worker is sent them."""
+        """Call a tool and return its value or error, as a message for the worker."""
         try:
             if not self._calls_left:
-                raise RuntimeError(f"no tool call is left of {self.limits.tool_calls}")
+                limit = self.limits.tool_calls
+                raise RuntimeError(f"tool call limit reached ({limit} per question)")
             self._calls_left -= 1
             tool = self.tools[call]
             return {"value": tool(**_bound(call, tool, args, kwargs))}
@@ -150,7 +161,7 @@ class Sandbox:
 
 
 def _submitted(args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What SUBMIT was given, as fields by name; a lone value is the answer."""
+    """Return the arguments of SUBMIT as fields by name. A single value is the answer."""
     if kwargs or not args:
         return kwargs or None
     named = len(args) == 1 and isinstance(args[0], dict) and set(args[0]) <= {"answer"}
@@ -162,7 +173,7 @@ def _submitted(args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _bound(
     name: str, tool: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of `tool` by name, each of the type that it declares, or a TypeError."""
+    """Return the arguments of `tool` by name. Raise TypeError if a type does not match."""
     signature = inspect.signature(tool, eval_str=True)
     try:
         values = signature.bind(*args, **kwargs).arguments

@@ -1,12 +1,12 @@
-"""The process that holds a sandbox: run by `ragbench.programs.rlm_repl.sandbox`, never imported.
+"""The process that holds a sandbox: `ragbench.programs.rlm_repl.sandbox` runs it as a script.
 
-It speaks JSON, one message a line, on its standard input and output. What leaves the sandbox is
-turned into Python values and then into text here, and both can take for ever: nested lists that
-share their parts are exponential to format, nested tuples to hash. So this process, and not the one
-that runs the benchmark, does it, under an alarm whose default action ends the process even while
-the interpreter's lock is held.
+It exchanges one JSON message per line on standard input and output. It converts the sandbox's
+output
+to Python values and then to text. Both can take exponential time: nested lists that share parts are
+exponential to format, nested tuples to hash. So this process does it, not the benchmark's, under an
+alarm. The alarm's default action ends the process even while the interpreter's lock is held.
 
-Only the standard library and `pydantic_monty` are imported: it starts once a question.
+It imports only the standard library and `pydantic_monty`, because it starts once per question.
 """
 
 import builtins
@@ -33,10 +33,10 @@ _LEAVES = (
     datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo,
 )  # fmt: skip
 _MAX_DEPTH = 50
-#: Nested calls of the code at the most.
+#: Maximum depth of nested calls of the code.
 _MAX_CALLS = 300
 _MAX_BITS = 4096
-#: Errors after which memory or time of the session are spent: the next block gets a new one.
+#: Errors that exhaust the session. The next block gets a new one.
 _EXHAUSTED = (MemoryError, TimeoutError)
 _ERROR_CHARS = 2000
 #: Characters kept free for the line that marks an omission.
@@ -48,10 +48,15 @@ class _SubmittedError(Exception):
 
 
 def check(value: Any, limit: int) -> None:
-    """Do nothing if `value` is plain and its text has about `limit` characters at the most.
+    """Check that a value is plain and small. A shared part counts each time it appears.
 
-    A part that stands in several places counts in each, as it would when written out.
-    ValueError where it is larger or nested too deeply, TypeError where it is not plain.
+    Args:
+        value: Value from the sandbox.
+        limit: Maximum length of its text, approximate, in characters.
+
+    Raises:
+        ValueError: The value is too large or nested too deeply.
+        TypeError: The value is not plain.
     """
     unchecked: list[tuple[Any, int]] = [(value, 0)]
     while unchecked:
@@ -84,7 +89,7 @@ def _inside(item: Any) -> list[Any]:
 
 
 class Printed:
-    """What a block prints: its beginning and its end, within `limit` characters in all."""
+    """The printed text of a block: its beginning and its end, at most `limit` characters."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -93,7 +98,7 @@ class Printed:
         self.omitted = 0
 
     def add(self, text: str) -> None:
-        """Take `text`; of what goes beyond the limit only the newest is kept."""
+        """Append `text`. Beyond the limit, only the newest characters are kept."""
         half = max(self.limit - _MARK_CHARS, 0) // 2
         room = half - len(self.head) if not self.tail else 0
         self.head += text[:room]
@@ -108,7 +113,7 @@ class Printed:
 
 
 class Alarm:
-    """Seconds of this process's own time in one block; the process ends when they are over."""
+    """Time limit of this process in one block. The process ends when the time is over."""
 
     def __init__(self, seconds: float) -> None:
         self.left = seconds
@@ -121,7 +126,7 @@ class Alarm:
 
 
 class Worker:
-    """One sandbox, and the blocks of code that it is sent."""
+    """One sandbox, which runs blocks of code."""
 
     def __init__(self, limits: Mapping[str, Any]) -> None:
         self.seconds: float = limits["seconds"]
@@ -131,9 +136,9 @@ class Worker:
             "max_feed_duration_secs": self.seconds,
             "max_memory": limits["memory_mb"] * 2**20,
             "max_recursion_depth": _MAX_CALLS,
-            "max_suspensions": 10**9,  # the other process counts calls to tools
+            "max_suspensions": 10**9,  # the other process counts tool calls
         }
-        # Kills Monty's worker where it does not stop by itself; the limits should act first.
+        # Kills Monty's worker if it does not stop. The limits should act first.
         self.pool = Monty(request_timeout=2 * self.seconds + 1, max_processes=1)
         self.session: MontySession | None = None
 
@@ -143,7 +148,7 @@ class Worker:
                 print(_dump(self._block(json.loads(line))), flush=True)
 
     def _block(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to one block: what was printed, and the result, submission or error."""
+        """Run one block. Return its printed text, and its result, submission or error."""
         alarm = Alarm(2 * self.seconds + 2)
         submitted: list[dict[str, Any]] = []
 

@@ -14,15 +14,15 @@ Probabilities = dict[Label, float]
 class SelfRAGKnobs(ProgramKnobs):
     """Knobs of `self_rag`."""
 
-    gate: Literal["ask", "always", "never"] = Field("ask", description="retrieve: ask, or decide")
+    gate: Literal["ask", "always", "never"] = Field(
+        "ask", description="ask the LM to retrieve, or fixed"
+    )
     threshold: float = bounded(0.2, 0, 1, "retrieve above this probability")
     confidence_source: Literal["label", "verbal"] = Field(
-        "label", description="label: what is named is certain; verbal: as sure as the model states"
+        "label", description="label: the grade is certain, verbal: with stated confidence"
     )
-    num_candidates: int = bounded(3, 1, 100, "passages answered from (combined)")
-    relevance_threshold: float = bounded(
-        0.5, 0, 1, "probability of relevance of a passage that is answered from"
-    )
+    num_candidates: int = bounded(3, 1, 100, "passages to answer from (combined)")
+    relevance_threshold: float = bounded(0.5, 0, 1, "minimum probability of relevance of a passage")
     support_threshold: Literal["none", "partial", "full"] = Field(
         "none", description="support that a candidate needs to be the answer"
     )
@@ -37,7 +37,7 @@ class SelfRAGKnobs(ProgramKnobs):
 
 @dataclass(frozen=True)
 class Grades:
-    """How likely each label of relevance, support and usefulness is."""
+    """Probabilities of the labels of relevance, support and utility."""
 
     relevance: Probabilities
     support: Probabilities

@@ -1,15 +1,20 @@
 """Self-RAG by prompting: a gate, a critique of each candidate, and the best candidate's answer.
 
-Asai et al. 2023 (arXiv:2310.11511) train reflection tokens into the model; here each token is a
-typed label asked of any LM. `combined`: one call on each of the first `num_candidates` passages
-grades its relevance, answers from it and grades the support; a second one grades how useful the
-answer is. `per_passage`: relevance of all passages first, as a filter; each relevant one is then
-answered from, and the answer graded. Both answer from one passage at a time. `beam`: the paper's
-long form, a beam search over sentences (`beam.py`). Memory answers only if the gate decides
-so: a question whose candidates are all blank gets no answer.
+Asai et al. 2023 (arXiv:2310.11511) train reflection tokens into the model. Here, any LM gives each
+token as a typed label.
 
-An answer's score is the weighted sum of its grades, with the specification's weights; those of the
-paper and the departures are in docs/programs.md.
+- `combined`: for each of the first `num_candidates` passages, one call grades its relevance,
+answers
+  from it and grades the support. A second call grades how useful the answer is.
+- `per_passage`: grades the relevance of all passages first. Each relevant passage gives an answer,
+  which is graded.
+- `beam`: the paper's long form, a beam search over sentences (`beam.py`).
+
+`combined` and `per_passage` answer from one passage at a time. The program answers from memory only
+if the gate decides so: a question whose candidates are all blank has no answer.
+
+An answer's score is the weighted sum of its grades, with the specification's weights. See
+docs/programs.md for the paper's weights and the differences from the paper.
 """
 
 from collections import Counter
@@ -37,7 +42,7 @@ from ragbench.programs.self_rag.beam import Beam
 from ragbench.programs.self_rag.grades import Grades, Probabilities, SelfRAGKnobs
 from ragbench.retrievers import Passage
 
-#: The labels taken where a reply cannot be read.
+#: Labels of an unreadable reply.
 UNREADABLE: dict[str, Label] = {"relevance": "relevant", "support": "partial", "utility": 3}
 _LABELS: Mapping[str, Sequence[Label]] = {
     "retrieve": (True, False),
@@ -45,7 +50,7 @@ _LABELS: Mapping[str, Sequence[Label]] = {
     "support": get_args(signatures.Support),
     "utility": get_args(signatures.Utility),
 }
-#: Grades of support from the least.
+#: Grades of support, in ascending order.
 _SUPPORTED: Sequence[Label] = ("none", "partial", "full")
 
 
@@ -59,10 +64,13 @@ class Candidate(NamedTuple):
 
 
 def select(candidates: Sequence[Candidate], selection: str) -> str:
-    """The answer with the best score, or with the highest sum over equal answers (`vote`).
+    """Return the best answer. A refusal ranks below any answer.
 
-    A refusal ranks below any answer. Of equal scores the answer that more candidates give wins,
-    then the one of the better ranked passage.
+    If scores tie, the answer of more candidates wins, then the one of the better ranked passage.
+
+    Args:
+        candidates: Candidates in the order of their passages.
+        selection: `best` uses the score of a candidate, `vote` the sum over equal answers.
     """
     shared = Counter(normalise_answer(c.answer) for c in candidates)
     votes: dict[str, float] = dict.fromkeys(shared, 0.0)
@@ -74,7 +82,7 @@ def select(candidates: Sequence[Candidate], selection: str) -> str:
         score = votes[key] if selection == "vote" else candidate.score
         return is_answer(candidate.answer), score, shared[key]
 
-    return max(candidates, key=worth).answer  # the first of equals
+    return max(candidates, key=worth).answer  # the first one wins a tie
 
 
 @PROGRAMS.register("self_rag")
@@ -133,7 +141,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return trace.prediction(NO_ANSWER, "no_answer")
 
     def _long_form(self, trace: Trace) -> dspy.Prediction:
-        """Search for sentences that end in the answer, or answer from the best path of them."""
+        """Search for sentences that end in the answer, or answer from the best path."""
         beam = Beam(trace, self.knobs, self.decide, self.critique)
         try:
             reason = beam.search()
@@ -150,7 +158,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return trace.prediction(answer, reason, passages=passages)
 
     def _by_passage(self, trace: Trace, passages: Passages) -> list[Candidate]:
-        """A candidate of each of `passages` that is relevant enough."""
+        """Return a candidate for each sufficiently relevant passage."""
         fields = [{"passage": self.shown_one(passage)} for passage in passages]
         marks = trace.fan_out(
             lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), fields
@@ -163,10 +171,10 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return trace.fan_out(lambda pair: self._graded(trace, *pair), relevant, calls_each=3)
 
     def force(self, trace: Trace) -> str:
-        return NO_ANSWER  # memory is for what the gate sent there
+        return NO_ANSWER  # only the gate selects memory
 
     def wants_passages(self, trace: Trace) -> bool:
-        """What the gate says of retrieval; yes where it cannot be read."""
+        """Return the gate's decision to retrieve. True if it cannot be read."""
         if self.knobs.gate != "ask":
             return self.knobs.gate == "always"
         likely = self._grade(trace, self.decide, "retrieve", {})[True]
@@ -178,7 +186,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return retrieve
 
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
-        """The candidate of one passage; labels of the critique count as certain."""
+        """Return the candidate of one passage. Labels of the critique count as certain."""
         nothing = {"relevance": "relevant", "support": "partial"}
         reply = trace.ask(self.critique, otherwise=nothing, passage=self.shown_one(passage))
         answer = reply.answer
@@ -191,7 +199,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _blank(
         self, trace: Trace, passage: Passage, answer: str, relevance: Probabilities
     ) -> Candidate:
-        """The candidate of a passage that gives no answer, of which nothing else is graded."""
+        """Return the candidate of a passage without an answer, which gets no other grade."""
         likely = max(relevance, key=lambda label: relevance[label])
         notes = {"relevance": likely, "answer": "none", "support": "none"}
         trace.step("critique", observation=answer, of=[passage], notes=notes)
@@ -201,7 +209,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
-        """The candidate of a relevant passage; a refusal is graded by no call."""
+        """Return the candidate of a relevant passage. Grade its answer, but not a refusal."""
         text = self.shown_one(passage)
         answer = trace.answer(self.answer, context=[text])
         if not is_answer(answer):

@@ -1,10 +1,11 @@
-"""Adaptive-RAG: choose per question between no search, one search and a loop of searches.
+"""Adaptive-RAG: choose no search, one search or a loop of searches for each question.
 
-Jeong et al. 2024 (arXiv:2403.14403). A classifier names the effort that the question needs; then
-the question is answered from memory, from one search, or by IRCoT and a reader over its paragraphs.
-The paper trains a T5 on silver labels (the simplest strategy that was right); here the LM is asked.
-`gpt` has the paper's k for GPT-3.5, and reasons before it answers; `flan` those for FLAN-T5, and
-answers at once. In `chain` the chain of the loop is the answer.
+Jeong et al. 2024 (arXiv:2403.14403). A classifier predicts the effort that the question needs. Then
+the program answers from memory, from one search, or with IRCoT and a reader of its paragraphs. The
+paper trains a T5 on silver labels (the simplest correct strategy). Here the LM classifies. `gpt`
+has
+the paper's k for GPT-3.5, and reasons before it answers. `flan` has those for FLAN-T5, and answers
+directly. In `chain` the chain of the loop is the answer.
 """
 
 from typing import Literal
@@ -23,11 +24,11 @@ class AdaptiveRAGKnobs(ProgramKnobs):
     k: int = bounded(6, 1, 100, "passages of a single search")
     loop_k: int = bounded(3, 1, 100, "passages per search of the loop")
     route: Literal["ask", "none", "single", "multi"] = Field(
-        "ask", description="choose the effort by the LM, or take the same for every question"
+        "ask", description="effort: ask the LM, or the same for every question"
     )
-    max_steps: int = bounded(10, 1, 50, "sentences of the loop at the most")
+    max_steps: int = bounded(10, 1, 50, "maximum number of sentences of the loop")
     reader: Reader = Field("cot", description="reason before the answer?")
-    loop_reader: bool = Field(True, description="a reader answers after the loop, not its chain")
+    loop_reader: bool = Field(True, description="answer with a reader after the loop")
 
 
 @PROGRAMS.register("adaptive_rag")

@@ -1,14 +1,15 @@
-"""CRAG: grade what was found, then refine it, replace it or do both, and answer.
+"""CRAG: grade the retrieved passages, then refine them, replace them or do both, and answer.
 
-Yan et al. 2024 (arXiv:2401.15884). Every passage is scored in [-1, 1]. A score of `upper` or more
-makes the search *correct*: the passages are cut into strips and the strips that matter are kept. If
-none reaches `lower` it is *incorrect*: they are discarded and the question, rewritten as keywords,
-is searched elsewhere. Anything else is *ambiguous*: both.
+Yan et al. 2024 (arXiv:2401.15884). Every passage has a score in [-1, 1]. A score of `upper` or more
+makes the search *correct*: the passages are split into strips, and the relevant strips are kept. If
+no score reaches `lower`, it is *incorrect*: the passages are discarded, and the question is
+searched
+again as keywords. Otherwise it is *ambiguous*: both.
 
-The paper's evaluator is a fine-tuned T5 that grades whether a passage answers the question. Here an
-LM chooses one of three grades: the passage states the answer, another needed fact, or nothing. The
-score is the probability of the first grade less that of the last. In place of the web the same
-corpus is searched. Strips are selected by one call per passage.
+The paper's evaluator is a fine-tuned T5 that grades if a passage answers the question. Here an LM
+chooses one of three grades: the passage states the answer, another needed fact, or nothing. The
+score is the probability of the first grade minus that of the last. The second search uses the same
+corpus instead of the web. One call per passage selects strips.
 """
 
 from dataclasses import replace
@@ -48,14 +49,14 @@ class CRAGKnobs(ProgramKnobs):
     confidence_source: Weighing = Field(
         "verbal", description="where the LM's probabilities of the grades come from"
     )
-    upper: float = bounded(0.5, -1, 1, "one score this high: correct")
-    lower: float = bounded(-0.915, -1, 1, "no score this high: incorrect")
+    upper: float = bounded(0.5, -1, 1, "minimum best score of correct")
+    lower: float = bounded(-0.915, -1, 1, "minimum best score of ambiguous")
     strip: Literal["sentences", "words", "passage"] = Field(
         "sentences", description="strips of 3 sentences, of 50 words, or whole passages"
     )
-    refine: bool = Field(True, description="keep only the strips that matter")
+    refine: bool = Field(True, description="keep only relevant strips")
     external: Literal["corpus", "none"] = Field(
-        "corpus", description="where the keywords are searched; none: answer without context"
+        "corpus", description="target of the second search (none: answer without context)"
     )
     external_k: int = bounded(5, 1, 100, "passages of the second search")
     rewrite: bool = Field(True, description="search elsewhere with keywords, else the question")
@@ -108,7 +109,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
         return action
 
     def _scores(self, trace: Trace, passages: Passages) -> list[float]:
-        """How much each of `passages` holds of what is asked, in [-1, 1]."""
+        """Score how far each passage answers the question, in [-1, 1]."""
         if self.knobs.evaluator == "lm":
             return trace.fan_out(lambda p: self._score(trace, p), passages)
         reranker = make_reranker(self.knobs.evaluator)
@@ -166,7 +167,12 @@ class CRAG(RAGProgram[CRAGKnobs]):
 
 
 def strips_of(passage: Passage, unit: str) -> list[str]:
-    """The text of `passage` in strips, in order."""
+    """Split the text of a passage into strips, in order.
+
+    Args:
+        passage: The passage.
+        unit: `sentences` (3 per strip), `words` (50 per strip) or `passage`.
+    """
     if unit == "passage":
         return [passage.text]
     if unit == "sentences":

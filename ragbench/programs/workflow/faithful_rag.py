@@ -1,8 +1,9 @@
-"""FaithfulRAG: what memory says, matched against the passages before the answer is written.
+"""FaithfulRAG: match the model's memory against the passages before it writes the answer.
 
 Zhang et al. 2025 (arXiv:2506.08938). The model lists the facts that the question needs, writes a
-short passage from memory and splits it into facts; pieces of the retrieved text that are nearest to
-these facts are shown beside the passages; the answer follows the passages where memory disagrees.
+short passage from memory and splits it into facts. The pieces of the retrieved text nearest to
+these
+facts are shown with the passages. If memory disagrees, the answer follows the passages.
 """
 
 import re
@@ -33,8 +34,8 @@ _BRACKETS = re.compile(r"\s*(?:\([^()\d]*\)|\[[^\[\]\d]*\])")
 class FaithfulRAGKnobs(ProgramKnobs):
     """Knobs of `faithful_rag`."""
 
-    align: bool = Field(True, description="show the pieces nearest to what memory says")
-    self_think: bool = Field(True, description="tell that passages win over memory")
+    align: bool = Field(True, description="show the pieces nearest to the remembered facts")
+    self_think: bool = Field(True, description="instruct that passages override memory")
     cot: Literal["normal", "scheduled", "none"] = Field(
         "normal", description="reasoning before the answer: free, in stages, or none"
     )
@@ -112,7 +113,12 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
 
 
 def pieces_of(passage: Passage, *, words: int) -> list[str]:
-    """Whole sentences packed to `words` words, or one longer one, each piece after the title."""
+    """Split a passage into pieces of entire sentences, each after the title.
+
+    Args:
+        passage: The passage.
+        words: Maximum number of words of a piece. A longer sentence is a separate piece.
+    """
     pieces: list[list[str]] = []
     for sentence in core.sentences_of(passage):
         tokens = _BRACKETS.sub("", sentence).split()

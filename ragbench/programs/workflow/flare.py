@@ -1,11 +1,14 @@
-"""FLARE: draft the next sentence, search where the draft is in doubt, and write it again.
+"""FLARE: draft the next sentence, search if the draft is uncertain, and write it again.
 
-Jiang et al. 2023 (arXiv:2305.06983). The question is searched once; then each sentence is drafted,
-and a draft that is less sure than `theta` becomes a query, without its doubtful words; what that
-finds replaces the passages, and the sentence is written again. By default the model states how well
-the passages prove the draft, and which of its words they do not; one such word is a doubt. The
+Jiang et al. 2023 (arXiv:2305.06983). The first search uses the question. Then each sentence is
+drafted. A draft with less confidence than `theta` becomes a query, without its uncertain words. Its
+results replace the passages, and the sentence is written again. By default the model states how
+well
+the passages prove the draft, and which words they do not prove. One such word makes it uncertain.
+The
 paper's trigger, `confidence_source=logprob`, needs an LM that returns token probabilities: one
-token under `theta` is a doubt, and tokens under `beta` are left out of the query.
+token
+below `theta` makes it uncertain, and the query omits tokens below `beta`.
 """
 
 import re
@@ -36,17 +39,17 @@ class FLAREKnobs(ProgramKnobs):
 
     k: int = bounded(2, 1, 100, "passages per search")
     trigger: Literal["confidence", "always", "never"] = Field(
-        "confidence", description="which drafts are searched with"
+        "confidence", description="drafts that become queries"
     )
     confidence_source: Literal["verbal", "logprob"] = Field(
-        "verbal", description="how sure a draft is: as stated, or by its least likely token"
+        "verbal", description="confidence of a draft: stated, or of its least likely token"
     )
-    theta: float = bounded(0.8, 0, 1, "a draft less sure than this is searched")
-    beta: float = bounded(0.4, 0, 1, "less likely tokens are no query (logprob)")
+    theta: float = bounded(0.8, 0, 1, "minimum confidence of a draft that is not searched")
+    beta: float = bounded(0.4, 0, 1, "minimum probability of a token of the query (logprob)")
     query_from: Literal["masked", "draft", "previous"] = Field(
-        "masked", description="the draft without doubtful words, all of it, or the sentence before"
+        "masked", description="draft without uncertain words, entire draft, or previous sentence"
     )
-    max_steps: int = bounded(10, 1, 50, "sentences at the most")
+    max_steps: int = bounded(10, 1, 50, "maximum number of sentences")
 
 
 @PROGRAMS.register("flare")
@@ -80,7 +83,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
     def _written(
         self, trace: Trace, written: list[str], context: list[Passage]
     ) -> tuple[str, core.StopReason]:
-        """Return the answer, or blank; extends `written`, and replaces `context` in place."""
+        """Return the answer or blank, and the stop reason. Extend `written` and `context`."""
         context[:] = trace.search(trace.question, k=self.knobs.k)
         for _ in range(self.knobs.max_steps):
             draft = self._draft(trace, context, written)
@@ -119,7 +122,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         return min(likely, default=1.0) < self.knobs.theta
 
     def _query(self, question: str, written: list[str], draft: dspy.Prediction) -> str:
-        """What is searched for: the draft, masked; where nothing is left of it, the question."""
+        """Return the query: the masked draft, or the question if nothing is left of it."""
         if self.knobs.query_from == "previous":
             return [question, *written][-1]
         text = str(draft.thought)

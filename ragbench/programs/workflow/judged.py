@@ -1,8 +1,8 @@
-"""Passages that two agents keep: one answers from each alone, the other judges that answer.
+"""Passages that two agents select: one answers from each passage, the other judges that answer.
 
-What MAIN-RAG (Chang et al. 2024, arXiv:2501.00332) and RAGentA have in common. The judge's score is
-log p(yes) - log p(no); passages under the mean of their scores less `n` standard deviations are
-dropped. A passage whose answer is empty is dropped without a judge: there is nothing to judge.
+MAIN-RAG (Chang et al. 2024, arXiv:2501.00332) and RAGentA share this step. The judge's score is
+log p(yes) - log p(no). Passages below the mean of their scores minus `n` standard deviations are
+dropped. A passage with an empty answer is dropped without a call of the judge.
 """
 
 import math
@@ -25,7 +25,7 @@ from ragbench.programs.core.confidence import Weighing, ask_probabilities, grade
 from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage
 
-#: A stated certainty of 0 or 1 counts as this much less.
+#: Stated probabilities are clipped by this amount at 0 and 1.
 _LEAST = 0.001
 
 
@@ -33,7 +33,7 @@ class JudgedKnobs(ProgramKnobs):
     """Knobs of programs whose passages are judged."""
 
     k: int = bounded(20, 1, 100, "passages per search")
-    n: float = bounded(0.0, -3, 3, "deviations below the mean that are kept")
+    n: float = bounded(0.0, -3, 3, "threshold, in standard deviations below the mean")
     confidence_source: Weighing = Field("verbal", description="source of probabilities")
 
 
@@ -48,7 +48,12 @@ class JudgedPassages(RAGProgram[J]):
         self.judge = grader(signatures.HoldsAnswer, self.knobs.confidence_source)
 
     def kept(self, trace: Trace, passages: Passages) -> list[Passage]:
-        """Those of `passages` that pass, best first; all where none does."""
+        """Return the passages that pass, best first. If no passage has an answer, return all.
+
+        Args:
+            trace: Trace of the question.
+            passages: Passages to judge.
+        """
         scores = trace.fan_out(lambda p: self._score(trace, p), passages, calls_each=2)
         judged = []
         for passage, score in zip(passages, scores, strict=False):
@@ -60,15 +65,15 @@ class JudgedPassages(RAGProgram[J]):
         known_scores = [score for _, score in judged]
         least = fmean(known_scores) - self.knobs.n * pstdev(known_scores)
         best = sorted(judged, key=lambda pair: -pair[1])  # stable
-        # A difference in the last digit is none: equal scores all pass.
+        # The tolerance lets all equal scores pass.
         chosen = [p for p, score in best if score >= least - 1e-9] or [p for p, _ in best]
         trace.step("filter", of=chosen, notes={"threshold": round(least, 4)})
         return chosen
 
     def _score(self, trace: Trace, passage: Passage) -> float | None:
-        """Both agents on one passage: the log-odds that the answer from it alone holds.
+        """Return the log-odds that the answer from one passage holds, from both agents.
 
-        None where the passage gives no answer.
+        None if the passage gives no answer.
         """
         context = self.shown([passage])
         reply = trace.ask(self.answer_each, context=context)

@@ -1,10 +1,11 @@
 """MA-RAG: a planner, a step definer, an extractor and an answerer, one step after another.
 
 Nguyen et al. 2025 (arXiv:2505.20096), collaborative chain of thought: planner and answerer reason
-before they reply. The question is split into steps. Each step is written as a task of its own with
-what earlier steps found out; a look-up is searched, notes are taken of its passages, and the task
-is answered from the notes; an aggregate is answered from its task alone. The steps end at the first
-that fails, after which the rest is planned once more; a summary answers the question.
+before they reply. The planner splits the question into steps. Each step becomes a separate task
+that
+includes earlier results. For a look-up, the program searches, takes notes from the passages, and
+answers the task from the notes. An aggregate is answered only from its task. After the first failed
+step, the rest is planned again. A summary answers the question.
 """
 
 from dataclasses import dataclass
@@ -32,18 +33,18 @@ class MARAGKnobs(ProgramKnobs):
     """Knobs of `ma_rag`."""
 
     k: int = bounded(10, 1, 100, "passages per search")
-    planner: bool = Field(True, description="split the question; else it is the only step")
+    planner: bool = Field(True, description="split the question, else it is the only step")
     extract: Literal["batch", "each", "off"] = Field(
         "batch", description="notes of all passages at once, of each, or the passages themselves"
     )
-    max_steps: int = bounded(4, 1, 20, "steps of a plan at the most")
+    max_steps: int = bounded(4, 1, 20, "maximum number of steps of a plan")
     max_replans: int = bounded(1, 0, 5, "new plans after a step that failed")
-    temperature: float = bounded(0.3, 0, 2, "of planner, step definer and answers to look-ups")
+    temperature: float = bounded(0.3, 0, 2, "temperature of planner, step definer and look-ups")
 
 
 @dataclass(frozen=True)
 class Done:
-    """A step that was tried: its task, the notes it was answered from, and what came of it."""
+    """A completed step: its task, its notes, and its answer."""
 
     task: str
     notes: tuple[str, ...]
@@ -53,10 +54,10 @@ class Done:
 
     @property
     def line(self) -> str:
-        """The step as later calls see it; one that failed with all that was noted for it."""
+        """The step as later calls see it. A failed step includes all of its notes."""
         result = "unknown"
         before_notes = "; found: "
-        if self.success:  # the notes say which of several things of a name was meant
+        if self.success:  # notes disambiguate entities of the same name
             result = f"{self.answer} (rated {self.rating} of 10)"
             before_notes = "; "
         if self.notes:
@@ -88,7 +89,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         done: list[Done] = []
         plan: list[str] = []
         reason: core.StopReason = "no_progress"
-        # Without a planner there is nothing to plan anew.
+        # Without a planner, another attempt has the same plan.
         plans = self.knobs.max_replans + 1 if self.knobs.planner else 1
         try:
             while reason != "answered" and plans:
@@ -117,7 +118,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         return steps or [trace.question]
 
     def _follow(self, trace: Trace, plan: list[str], done: list[Done]) -> bool:
-        """Add the steps of `plan` to `done`, up to the first that fails; whether none did."""
+        """Add the steps of `plan` to `done`. Return False at the first failed step."""
         for step in plan:
             kind, task = self._defined(trace, plan, step, done) if done else ("lookup", step)
             notes = self._notes(trace, task) if kind == "lookup" else []

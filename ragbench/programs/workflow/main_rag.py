@@ -1,9 +1,9 @@
-"""MAIN-RAG: answers from single passages, a judge that keeps and orders passages, one last answer.
+"""MAIN-RAG: answers from single passages, a judge of the passages, and one last answer.
 
-Chang et al. 2024 (arXiv:2501.00332), which trains nothing. Agent 1 answers from each of 20 passages
-alone; agent 2 judges each answer with its passage; those that score their mean or more are kept,
-best first; agent 3 answers from them. `n` moves the bar by standard deviations, as in the paper's
-study of it. RAGentA goes on from here.
+Chang et al. 2024 (arXiv:2501.00332), without training. Agent 1 answers from each of 20 passages
+separately. Agent 2 judges each answer with its passage. Passages with at least the mean score are
+kept, best first. Agent 3 answers from them. `n` moves the threshold by standard deviations, as in
+the paper's study of it. RAGentA extends this program.
 """
 
 import dspy

@@ -1,9 +1,11 @@
-"""MemoRAG (lite): clues and simpler questions recalled from gists of the corpus are searched with.
+"""MemoRAG (lite): search with clues and simpler questions recalled from gists of the corpus.
 
-Qian et al. 2024 (arXiv:2409.05591), in the form without a memory model: gists by an LM are the
-memory (`ragbench.retrievers.lm_index.tree`; those nearest to the question where not all fit). From
-it the model recalls clues and writes surrogate questions, which are searched with beside the
-question; what is found is read in the order of the corpus. `no_memory` has neither gists nor clues.
+Qian et al. 2024 (arXiv:2409.05591), without a memory model: gists by an LM are the memory
+(`ragbench.retrievers.lm_index.tree`). If not all gists fit, those nearest to the question are used.
+From it the model recalls clues and writes surrogate questions. They are queries in addition to the
+question. The answer reads the passages in the order of the corpus. `no_memory` has neither gists
+nor
+clues.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ from ragbench.signatures import AnswerFromContext, RecallClues, SurrogateQuestio
 
 #: Words that a clue must have more than, to be searched with.
 _SHORT = 3
-#: Tokens of gists shown at the most.
+#: Maximum number of tokens of gists shown.
 _MEMORY_TOKENS = 8000
 
 
@@ -61,7 +63,7 @@ class MemoRAG(IndexProgram[MemoRAGKnobs]):
         rankings = [self._search(trace, index, query) for query in queries]
         places = index.corpus.positions
         passages = core.each_once(chain.from_iterable(rankings))
-        # One that a wrapper made up has no place in the corpus, and comes last.
+        # Passages that a wrapper created are not in the corpus, and come last.
         passages.sort(key=lambda passage: places.get(passage.pid, len(places)))
         answer = self.answer_from(trace, self.answer, passages)
         return trace.prediction(answer, "answered")

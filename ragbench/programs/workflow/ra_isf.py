@@ -1,10 +1,10 @@
 """RA-ISF: answer from memory, from relevant passages, or from sub-questions, in that order.
 
-Liu et al. 2024 (arXiv:2403.06840). Each question is asked whether the model knows it; if not, it is
-searched and each passage judged; relevant ones answer it. Where none is relevant, the question is
-split, each sub-question goes the same way, and their answers are combined. Below `max_depth` splits
-a question stays unknown (the published code passes the depth on unchanged, so that nothing ends its
-recursion). Where nothing was answered, all passages are read.
+Liu et al. 2024 (arXiv:2403.06840). For each question, the model decides if it knows the answer. If
+not, it searches, judges each passage, and answers from the relevant ones. If none is relevant, it
+splits the question, processes each sub-question in the same way, and combines their answers. A
+question below `max_depth` splits stays unknown. (The published code passes the depth on unchanged,
+so that its recursion has no limit.) If nothing is answered, a call reads all passages.
 """
 
 import dspy
@@ -34,9 +34,9 @@ Judged = dict[str, Passages]
 class RAISFKnobs(ProgramKnobs):
     """Knobs of `ra_isf`."""
 
-    max_depth: int = bounded(3, 0, 10, "splits above a question at the most")
+    max_depth: int = bounded(3, 0, 10, "maximum number of splits above a question")
     max_parts: int = bounded(2, 2, 10, "sub-questions of one question")
-    self_knowledge: bool = Field(True, description="ask whether memory will do; else always search")
+    self_knowledge: bool = Field(True, description="ask if memory suffices, else always search")
 
 
 @PROGRAMS.register("ra_isf")
@@ -67,9 +67,9 @@ class RAISF(RAGProgram[RAISFKnobs]):
         return self.answer_from(trace, self.guess, trace.passages)
 
     def _resolved(self, trace: Trace, judged: Judged, question: str, above: tuple[str, ...]) -> str:
-        """The answer to `question`; blank where it stays unknown.
+        """Return the answer to `question`, or blank if it stays unknown.
 
-        `judged` has the relevant passages of each question that was asked before.
+        `judged` has the relevant passages of earlier questions.
         """
         if self._known(trace, question):
             return trace.answer(self.direct, question=question)

@@ -1,12 +1,12 @@
-"""RAGentA: answers from single passages, a judge that keeps passages, a cited draft, an audit.
+"""RAGentA: answers from single passages, a judge that selects passages, a cited draft, an audit.
 
-Besrour et al. 2025 (arXiv:2506.16988). Agent 1 answers from each passage alone; agent 2 says how
-sure it is that the answer holds, as log p(yes) - log p(no), and passages of less than mean - n
-standard deviations are dropped; agent 3 writes claims with citations and an answer; agent 4 drops
-claims that do not help to answer the question and asks a follow-up question for an unanswered part.
-The follow-up question is searched, answered and worked in before the next audit asks another one,
-so that a later question can name what an earlier one found. An answer whose claims were dropped is
-written again from the remaining claims. A passage whose answer is empty is dropped without a judge.
+Besrour et al. 2025 (arXiv:2506.16988). Agent 1 answers from each passage separately. Agent 2 gives
+its confidence in the answer, as log p(yes) - log p(no). Passages below mean - n standard deviations
+are dropped. Agent 3 writes claims with citations and an answer. Agent 4 drops claims that do not
+help to answer the question and asks a follow-up question for an unanswered part. The program
+searches for the follow-up question, answers it and includes the answer before the next audit. So a
+later question can name the result of an earlier one. If claims were dropped, the answer is written
+again from the remaining claims. A passage with an empty answer is dropped without a judge.
 """
 
 from dataclasses import dataclass, field
@@ -25,20 +25,20 @@ from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
 from ragbench.retrievers import Passage
 from ragbench.words import question_key
 
-#: Follow-up questions at the most.
+#: Maximum number of follow-up questions.
 _MAX_FOLLOW_UPS = 3
 
 
 class RAGentAKnobs(JudgedKnobs):
     """Knobs of `rag_enta`."""
 
-    max_calls: int = bounded(60, 1, 10_000, "LM calls per question at the most")
-    n: float = bounded(0.5, -3, 3, "deviations below the mean that are kept")
-    refuse: bool = Field(True, description="no answer where the audit drops all claims")
+    max_calls: int = bounded(60, 1, 10_000, "maximum number of LM calls per question")
+    n: float = bounded(0.5, -3, 3, "threshold, in standard deviations below the mean")
+    refuse: bool = Field(True, description="refuse to answer if the audit drops all claims")
 
 
 class Claim(NamedTuple):
-    """A statement and the passages that it was read off."""
+    """A statement and the passages that prove it."""
 
     text: str
     passages: tuple[Passage, ...]
@@ -46,7 +46,7 @@ class Claim(NamedTuple):
 
 @dataclass
 class Draft:
-    """The answer so far, its claims, and what follow-up questions found."""
+    """The answer so far, its claims, and the answers of follow-up questions."""
 
     answer: str = ""
     claims: list[Claim] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Draft:
         return core.each_once(chain.from_iterable(claim.passages for claim in self.claims))
 
     def lines(self) -> list[str]:
-        """The claims, each with the numbers of its passages among the proofs."""
+        """Return the claims, each with the numbers of its passages among the proofs."""
         numbers = {p.pid: f"[{n}]" for n, p in enumerate(self.proofs(), start=1)}
         lines = []
         for claim in self.claims:
@@ -100,7 +100,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
     def _cited(
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Passages
     ) -> tuple[str, list[Claim]]:
-        """Agent 3: an answer to `question`, and its claims with their passages."""
+        """Return an answer to `question`, and its claims with their passages (agent 3)."""
         context = self.shown(passages)
         reply = trace.ask(predictor, context=context, question=question)
         read = passages[: len(context)]

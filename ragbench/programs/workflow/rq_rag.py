@@ -1,9 +1,10 @@
 """RQ-RAG: a tree of refined queries, an answer at every node, and the best of them.
 
 Chan et al. 2024 (arXiv:2404.00610). From each node every action (rewrite, decompose, disambiguate)
-writes one query, sampled at temperature 1, which is searched, and what is found is added to what
-the path has read; every node answers from all of that. The most confident answer is kept, or the
-one with the largest sum of confidence. The root has read nothing.
+samples one query at temperature 1. The results of its search extend the passages of the path, and
+every node answers from all of them. The program keeps the most confident answer, or the one with
+the
+largest total confidence. The root has no passages.
 """
 
 from collections import defaultdict
@@ -52,7 +53,7 @@ class RQRAGKnobs(ProgramKnobs):
 
 @dataclass(frozen=True)
 class Node:
-    """The queries of a path, what they found, and the answer from that."""
+    """The queries of a path, their passages, and the answer from them."""
 
     queries: tuple[str, ...] = ()
     passages: tuple[Passage, ...] = ()
@@ -138,7 +139,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
 
     def _confidence(self, reply: dspy.Prediction) -> float:
         if self.knobs.confidence_source == "verbal":
-            # Small models state 0.99999: a difference in such a digit says nothing.
+            # Round, because differences such as 0.99999 of small models are noise.
             return round(probability(reply.confidence), 2)
         likely = [p for _, p in token_probabilities(reply, "answer")]
         if likely:
