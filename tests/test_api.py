@@ -182,5 +182,5 @@ def test_answers_of_an_example_are_those_of_a_file(given: Any, answers: list[str
 def test_what_is_no_answer_of_an_example_is_one_line(given: Any) -> None:
     from ragbench.data.own import _example
 
-    with pytest.raises(RagbenchError, match=r"^answers?=[^\n]+is no answer"):
+    with pytest.raises(RagbenchError, match=r"^answers?=[^\n]+is not an answer"):
         _example(dspy.Example(question="Who?", **given), {})

@@ -179,7 +179,7 @@ def test_the_command_names_the_system_and_refuses_a_second_run(command: Command)
     row = json.loads(command("list", "runs", "--format", "json")[1])[0]["rows"][0]
     assert (row["cost_usd"], row["f1"] is None) == (None, False)
     code, _, err = command(*words)
-    assert (code, "holds a run already" in err) == (2, True)
+    assert (code, "already holds a run" in err) == (2, True)
     assert (
         load_dataset(DataSettings(dataset="jsonl", data_file=Path("questions.json"))).name
         == "questions"

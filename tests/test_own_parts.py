@@ -151,7 +151,7 @@ GOOD = dspy.Example(question="Who?", answer="Bo")
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": ["Who?"]}, "data has 'Who\\?'; give each question as a dspy.Example"),
-    ({"data": [dspy.Example(question=5, answer="a")]}, "is 5, which is no text"),
+    ({"data": [dspy.Example(question=5, answer="a")]}, "is 5, which is not a text"),
     ({"data": [GOOD, dspy.Example(question="Who?", answer="Al")]}, "two examples have the qid"),
     ({"data": [GOOD], "corpus": "one text"}, "corpus is one str; give a list"),
     ({"data": [GOOD], "corpus": ["text", None]}, "corpus has None; give each"),
@@ -200,8 +200,8 @@ UNREAD: list[tuple[Any, dict[str, Any], str]] = [
     ("vanilla", {"lm": OF_RAGBENCH, "cache": False}, "reads cache=False: .* takes: none"),
     ("vanilla", {"lm": "openai/o3", "temperature": 0.7}, "temperature=0.7: .* takes none"),
     ("vanilla", {"lm": "local", "header": {"x": "1"}}, "is sent no header; leave out x"),
-    ("vanilla", {"encoding": "latin-1"}, "reads encoding='latin-1' of the data synthetic: leave"),
-    ("vanilla", {"passage_tokens": 90}, "reads passage_tokens=90 .*; it is for documents that are"),
+    ("vanilla", {"encoding": "latin-1"}, "encoding='latin-1' has no effect on the data synthetic"),
+    ("vanilla", {"passage_tokens": 90}, "passage_tokens=90 has no effect .*; it is for documents"),
     ("vanilla", {"data": [ASKED[0]]}, "reads size=100: the data are"),
     ("direct", {"k": 3}, "read k=3: it does not search, so remove k or use vanilla"),
 ]

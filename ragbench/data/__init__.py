@@ -1,6 +1,7 @@
-"""Data sets: a loader each, one shape for all (`base.Dataset`), seeded splits.
+"""Data sets: one loader each, one common form (`base.Dataset`), seeded splits.
 
-A new data set is one function in `loaders`; `@data_set` before it has all that is known of the set.
+To add a data set, write one function in `loaders`. Its decorator `@data_set` holds the facts about
+the set.
 """
 
 from ragbench.data.base import DATASETS, Dataset, data_set, for_optimizer, make_example, title_of

@@ -1,8 +1,8 @@
-"""What fields of a record may be: texts, ids, numbers, and answers; one set of types for all doors.
+"""Types of the fields of a record: texts, ids, numbers and answers.
 
-An answer is a text, a number, or true or false (yes or no). Answers are one of these or a list of
-them, in which a list within holds alternatives; in a table they may be such a list as JSON, or as
-Python writes it. `answers_of` reads the same of an object.
+An answer is a text, a number, or true or false (yes or no). A field of answers holds one answer or
+a list. A list within that list holds alternatives. In a table the list may be written as JSON or as
+Python writes it. `answers_of` reads an object in the same way.
 """
 
 import html
@@ -32,7 +32,7 @@ def _printable(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError("holds half of a surrogate pair, which is no character") from None
+        raise ValueError("holds half of a surrogate pair, which is not a character") from None
     return value
 
 
@@ -43,7 +43,7 @@ def _not_blank(value: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """`text` with its HTML entities as characters: `&amp;` as `&`. `&amp;lt;` becomes `&lt;`."""
+    """Decode the HTML entities of `text` once: `&amp;` to `&`, `&amp;lt;` to `&lt;`."""
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 
 
@@ -51,7 +51,7 @@ def _whole_number_to_text(value: Any) -> Any:
     value = plain(value)
     if isinstance(value, Cell) and isinstance(value.typed(), int) and value.endswith(".0"):
         value = value.typed()
-    if isinstance(value, float) and value.is_integer():  # as tables with empty cells write it
+    if isinstance(value, float) and value.is_integer():  # Tables with empty cells write it so.
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -75,7 +75,7 @@ def _text_to_whole_number(value: Any) -> Any:
 
 
 def _value_to_text(value: Any) -> Any:
-    """Return a number as people write it, true and false as yes and no, a date without a time."""
+    """Format a number, write true and false as yes and no, and drop a time of midnight."""
     value = plain(value)
     if isinstance(value, Cell):
         value = value.typed()
@@ -90,14 +90,14 @@ def _value_to_text(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     if not math.isfinite(value):
-        raise ValueError(f"is {value}, which is no answer")
+        raise ValueError(f"is {value}, which is not an answer")
     if value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return str(value)
 
 
 def as_list(value: Any) -> Any:
-    """Return a single value as a list of one; a missing one as an empty list."""
+    """Return a single value as a list of one, and a missing value as an empty list."""
     value = plain(unpacked(value))
     if value is None:
         return []
@@ -107,7 +107,7 @@ def as_list(value: Any) -> Any:
 
 
 def as_answers(value: Any) -> Any:
-    """Returns `value` as a list of single answers; those of a list within follow in its place."""
+    """Return `value` as a flat list of single answers, nested lists expanded in place."""
     answers: list[Any] = []
     for answer in as_list(value):
         if isinstance(answer, list):
@@ -118,21 +118,21 @@ def as_answers(value: Any) -> Any:
 
 
 _Plain = Annotated[StrictStr, AfterValidator(_printable)]
-#: Any text, stripped of nothing, HTML entities decoded.
+#: Any text, not stripped, with decoded HTML entities.
 Text = Annotated[_Plain, AfterValidator(decoded)]
-#: Text with something in it; stripped.
+#: Non-blank text, stripped.
 NonBlank = Annotated[Text, AfterValidator(_not_blank)]
-#: An id: text as it stands, or a whole number that becomes text.
+#: An id: unchanged text, or a whole number that becomes text.
 Id = Annotated[_Plain, AfterValidator(_not_blank), BeforeValidator(_whole_number_to_text)]
-#: One id, or a list of ids.
+#: Either a single id or a list of ids.
 Ids = Annotated[tuple[Id, ...], BeforeValidator(as_answers)]
-#: A whole number, in a table also as its text.
+#: A whole number. In a table it may be text.
 Whole = Annotated[StrictInt, BeforeValidator(_text_to_whole_number)]
-#: A whole number, or none where the cell is blank.
+#: A whole number, or None for a blank cell.
 OptionalWhole = Annotated[StrictInt | None, BeforeValidator(_text_to_whole_number)]
 #: An answer: text, a number, or true or false, which becomes yes or no.
 Answer = Annotated[NonBlank, BeforeValidator(_value_to_text)]
-#: Answers: one, or a list of them and of lists of alternatives; the first is the canonical one.
+#: Answers: one, or a list of answers and of lists of alternatives. The first is canonical.
 Answers = Annotated[tuple[Answer, ...], BeforeValidator(as_answers)]
 
 
@@ -142,7 +142,7 @@ def _no_bool(value: Any) -> Any:
     return value
 
 
-#: What a system says that it took; more calls or tokens than a person can mean are a mistake.
+#: Usage that a system reports. An implausibly large number is rejected as a mistake.
 _Count = Annotated[int, Field(ge=0, le=100_000_000)]
 Count = Annotated[_Count | None, BeforeValidator(_text_to_whole_number), BeforeValidator(_no_bool)]
 _Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -150,10 +150,10 @@ Amount = Annotated[_Amount | None, BeforeValidator(_no_bool)]
 
 
 def answers_of(value: Any) -> list[str]:
-    """Returns the answers that `value` holds, each once, the canonical one first.
+    """Return the distinct answers that `value` holds, the canonical one first.
 
     Raises:
-        ValueError: one of them is no text, number or truth value; a one-line message.
+        ValueError: An answer is not a text, a number or a truth value. The message is one line.
     """
     adapter: TypeAdapter[tuple[str, ...]] = TypeAdapter(Answers)
     try:

@@ -1,4 +1,4 @@
-"""What every data set becomes: examples, a corpus and the splits between them."""
+"""The common form of a data set: examples, a corpus and splits."""
 
 import hashlib
 import json
@@ -24,13 +24,13 @@ Setting = Literal["distractor", "pooled"]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Examples by split, and the corpus they are asked over.
+    """Examples by split, and the corpus that they are asked over.
 
-    Splits share no example by id and none by normalised question. `questions` has all examples in
-    the order of the files, those whose question is asked twice among them. `setting` says whether a
-    question searches its own passages (`corpus.contexts`) or all. `card` holds what loading has
-    counted: questions, duplicates dropped, questions whose gold passages are known, supporting
-    facts that point to no sentence.
+    Two splits share neither an id nor a normalized question. `questions` has all examples in the
+    order of the files, duplicate questions included. `setting` decides if a question searches only
+    its own passages (`corpus.contexts`) or all. `card` holds the counts of loading: questions,
+    dropped duplicates, questions with known gold passages, and supporting facts that point to no
+    sentence.
     """
 
     name: str
@@ -39,22 +39,32 @@ class Dataset:
     setting: Setting
     card: Mapping[str, Any] = field(default_factory=dict)
     questions: Sequence[dspy.Example] = ()
-    layout: str = ""  # of files that give the data set their own name
-    is_own: bool = False  # whether all come from one file of a person's own, which is no split
+    layout: str = ""  # Layout of a data set that has the name of its file.
+    is_own: bool = False  # True for one unsplit file of the user.
 
     @property
     def every(self) -> Sequence[dspy.Example]:
-        """All examples: in the order of the files where that is known, else by split."""
+        """All examples, in the order of the files if it is known, else by split."""
         return self.questions or [e for examples in self.splits.values() for e in examples]
 
     def select(
         self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
     ) -> Sequence[dspy.Example]:
-        """Returns the first `limit` questions of a split, or all of them (None).
+        """Select questions of a split.
 
-        A whole split and `all` are in the order of the files; a part of a split that was cut is a
-        seeded sample, and a smaller one is part of a larger one. ConfigError where there are none,
-        or they have to be `answered` and have no answers.
+        A whole split and `all` are in the order of the files. A part of a split that ragbench cut
+        is a seeded sample, and a smaller sample is part of a larger one.
+
+        Args:
+            split: Name of the split, or `all`.
+            limit: Maximum number of questions. None: all of them.
+            answered: Require gold answers.
+
+        Returns:
+            The examples.
+
+        Raises:
+            ConfigError: There are no such questions, or they are `answered` and one has no answer.
         """
         every = self.every
         chosen = every
@@ -66,7 +76,7 @@ class Dataset:
             raise ConfigError(f"{self.name} has no {split} questions; it has {listing}")
         if answered and not all(example.answers for example in chosen):
             raise ConfigError(
-                f"{self.name} has questions without answers; only `ragbench retrieve` can ask them"
+                f"{self.name} has questions without gold answers; use `ragbench retrieve` instead"
             )
         if limit is not None and limit < len(chosen):
             return chosen[:limit]
@@ -75,7 +85,7 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over the examples of all splits in order, the setting and the corpus."""
+        """SHA-256 of the examples of all splits in order, the setting and the corpus."""
         state = hashlib.sha256(
             f"{self.layout or self.name}\x1f{self.setting}\x1f{self.corpus.digest}".encode()
         )
@@ -93,16 +103,16 @@ class Dataset:
 
 
 def as_json(fields: Mapping[str, Any]) -> str:
-    """Returns `fields` as JSON in one order; objects of pydantic by their fields.
+    """Serialize `fields` as JSON with sorted keys, pydantic objects by their fields.
 
     Raises:
-        ConfigError: one of them is no JSON.
+        ConfigError: A field cannot be written as JSON.
     """
     try:
         return json.dumps(fields, sort_keys=True, default=_plain)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"a field of an example is no JSON and no pydantic object: {error}"
+            f"a field of an example is neither JSON nor a pydantic object: {error}"
         ) from None
 
 
@@ -110,14 +120,14 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     converted = plain(value)
-    if converted is value:  # also a set, whose order is another in another process
+    if converted is value:  # Includes sets: their order differs between processes.
         raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
     return converted
 
 
 def jsonable(value: Any) -> Any:
-    """Returns `value` as JSON has it: objects by their fields or as text, bytes in base 64."""
-    if isinstance(value, set | frozenset):  # whose order is another in another process
+    """Convert `value` for JSON: objects by their fields or as text, bytes as base 64."""
+    if isinstance(value, set | frozenset):  # Its order differs between processes.
         value = sorted(value, key=str)
     if isinstance(value, Mapping):
         return {str(key): jsonable(item) for key, item in value.items()}
@@ -126,17 +136,21 @@ def jsonable(value: Any) -> Any:
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 
 
-#: Fields of an example that follow from the others.
+#: Fields of an example that are derived from the others.
 _FOLLOWS = frozenset({"answer", "document"})
 
 
 @dataclass(frozen=True)
 class HubSource:
-    """A repository on the hub; `configs` begins with the default one, and is empty for one only.
+    """Repository of a data set on the Hugging Face hub.
 
-    `questions` and `corpus` are the paths of JSON files in it, with `{config}` for the
-    configuration; where `questions` is empty, the questions are read by `datasets`. `by_hand` says
-    what to download, and under what names, where the hub is out of reach.
+    Attributes:
+        repo: OWNER/NAME.
+        configs: Configurations, the default one first. Empty if there is only one.
+        questions: Path of a JSON file in the repository, with `{config}` for the configuration. If
+            empty, the library `datasets` reads the questions.
+        corpus: Path of the corpus file, in the same form.
+        by_hand: Files to download, and their names, if the hub cannot be reached.
     """
 
     repo: str
@@ -146,18 +160,24 @@ class HubSource:
     by_hand: str = ""
 
 
-#: Makes the data set of a spec, or raises DataError.
+#: Function that loads the data set of a spec, or raises DataError.
 Loader = Callable[[DataSettings], Dataset]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set that can be named: its loader, and all that is known of it before it is read.
+    """Data set with a name: its loader, and the facts that are known before it is read.
 
-    `view` and `setting` hold where none is chosen. `layouts` are the fields that a record has
-    beside `question`, by which a file of the data set is recognised. `keeps_ids` says that ids in a
-    corpus file name passages. `aliased` ones take `--alias-file`. `nicknames` are other names that
-    people have for it. One that is `titled_by_file` is called by the name of its file.
+    Attributes:
+        load: Loader.
+        view: Default unit of retrieval.
+        setting: Default setting.
+        layouts: Sets of fields, next to `question`, that identify a file of the data set.
+        hub: Repository on the hub.
+        keeps_ids: True if ids in a corpus file are passage ids.
+        aliased: True if the data set accepts `--alias-file`.
+        nicknames: Other common names.
+        titled_by_file: True if the data set is named after its file.
     """
 
     load: Loader
@@ -177,7 +197,17 @@ DATASETS: Registry[Source] = Registry("dataset", package="ragbench.data.loaders"
 def data_set(
     name: str, *layouts: str, listed: bool = True, **facts: Any
 ) -> Callable[[Loader], Loader]:
-    """Registers a loader as the data set `name`; each of `layouts` names fields, with blanks."""
+    """Register a loader as a data set.
+
+    Args:
+        name: Name of the data set.
+        layouts: Fields that identify a file of it, separated by blanks. One text for each layout.
+        listed: Show the data set in lists.
+        facts: Further fields of its `Source`.
+
+    Returns:
+        A decorator of the loader.
+    """
     kinds = tuple(frozenset(fields.split()) for fields in layouts)
 
     def add(load: Loader) -> Loader:
@@ -199,15 +229,25 @@ def make_example(
     decomposition: Sequence[Mapping[str, str]] = (),
     **extra: Any,
 ) -> dspy.Example:
-    """Returns an example; only `question` is an input.
+    """Make an example whose only input is `question`.
 
-    `answers` has the canonical answer first, then its aliases, each once; it is empty only where a
-    data set for retrieval has none. `support` lists the supporting facts as `(title, sentence
-    index)`. `gold_pids` lists the pids of all gold passages in this corpus and view; it is empty
-    unless every one is known, so that recall is never computed over a part. `decomposition` lists
-    the sub-questions, each with `question` and `answer`. `extra` holds what one data set alone has;
-    it must be JSON. The first answer also stands as `answer`, the name that DSPy's own optimizers
-    and metrics read.
+    The first answer is also stored as `answer`, the name that DSPy's optimizers and metrics read.
+
+    Args:
+        qid: Id of the question.
+        question: Text of the question.
+        answers: Distinct gold answers, the canonical one first, then its aliases. Empty only in
+            data sets for retrieval.
+        qtype: Type of the question. Blank if unknown.
+        hops: Number of hops. None if unknown.
+        support: Supporting facts, as title and sentence index.
+        gold_pids: Ids of all gold passages in this corpus and view. Empty unless all are known, so
+            that recall is never computed over a part of them.
+        decomposition: Sub-questions, each with `question` and `answer`.
+        extra: Fields of one data set only. They must be JSON.
+
+    Returns:
+        The example.
     """
     if answers:
         extra = {"answer": answers[0], **extra}
@@ -227,12 +267,12 @@ def make_example(
 
 
 def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
-    """Returns the examples an optimizer may see: question, answer and all answers, no gold passage.
+    """Return the examples that an optimizer may see, without gold passages.
 
-    Of questions with one text the first is taken, since an optimizer hands on the text alone.
-    `answer` is the canonical one and becomes the demo's output; `answers` is for the metric, and so
-    are names and fields of a person's own. Programs are given the question alone, and take further
-    inputs from the data.
+    Optimizers identify a question by its text, so only the first example of each text is included.
+    `answer` is the canonical answer and becomes the output of a demonstration. `answers` and the
+    user's own fields are for metrics. Programs receive only the question and read further inputs
+    from the data.
     """
     by_question: dict[str, dspy.Example] = {}
     for example in examples:
@@ -246,7 +286,7 @@ def for_optimizer(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
 
 
 def title_of(spec: DataSettings) -> str:
-    """The name of the data set: of the user's own, that of the file."""
+    """Return the display name of the data set. The user's own set is named after its file."""
     if not DATASETS.get(spec.dataset).titled_by_file:
         return spec.dataset.removeprefix(PREFIX)
     for file in (spec.data_file, spec.test_file, spec.val_file, spec.train_file, spec.hub_repo):

@@ -1,8 +1,8 @@
-"""Questions that vary together: the clusters of every interval and test.
+"""Clusters of questions that vary together, for every interval and test.
 
-Two questions are linked if they need the same gold passage, come from the same document, have a
-sub-question in common, or ask the same thing in nearly the same words. A cluster is a whole set of
-linked questions, over any number of links. Splits are linked by passages and sub-questions only.
+Two questions are linked if they need the same gold passage, come from the same document, share a
+sub-question, or ask the same thing in nearly the same words. A cluster is a set of questions that
+are linked directly or indirectly. For splits, only passages and sub-questions link questions.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ from ragbench.words import question_key
 
 
 def find_clusters(examples: Iterable[dspy.Example]) -> list[int]:
-    """Return the number of the cluster of each example: the position of its first question."""
+    """Return the cluster of each example, as the position of its first question."""
     keys = []
     for example in examples:
         keys.append(
@@ -37,17 +37,17 @@ def cluster_keys(
     decomposition: Iterable[Mapping[str, str]] = (),
     documents: str | Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything that a question shares with the others of its cluster.
+    """Return the keys that a question shares with the others of its cluster.
 
     Args:
         question: Question text.
-        answers: Gold answers. The first one tells wordings of one question apart.
+        answers: Gold answers. The first one distinguishes different questions in similar words.
         gold_pids: Ids of the gold passages.
         decomposition: Sub-questions with their answers.
         documents: Files or documents that the gold passages were cut from.
 
     Returns:
-        Keys, each with its kind. A question without passages and documents has keys of its wording.
+        Keys, each with its kind. The wording gives further keys only if there is no other key.
     """
     if isinstance(documents, str):
         documents = [documents]
@@ -60,17 +60,16 @@ def cluster_keys(
 
 
 def links(example: dspy.Example) -> list[Hashable]:
-    """Return the keys that link an example to others in splits: passages and sub-questions."""
+    """Return the keys that link an example in splits: passages and sub-questions."""
     steps = [(step["question"], step["answer"]) for step in example.decomposition]
     return [*example.gold_pids, *steps]
 
 
 def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
-    """Return for each question the position of the first one that it is linked with.
+    """Return for each question the position of the first question of its cluster.
 
     Args:
-        keys: For each question, everything that it may share with others. Two questions that share
-            a key are linked, directly or over others.
+        keys: Keys of each question. Questions that share a key are linked, directly or indirectly.
     """
     holder: dict[Hashable, int] = {}
     parent = list(range(len(keys)))
@@ -89,7 +88,7 @@ def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
 
 
 def _text(key: Hashable) -> str:
-    """Return a key of `repeat_keys` as text, which does not depend on the order of a set."""
+    """Return a key of `repeat_keys` as text that does not depend on the order of a set."""
     if isinstance(key, frozenset):
         return " ".join(sorted(key))
     if isinstance(key, tuple):

@@ -1,8 +1,8 @@
-"""Read the text of documents, by kind: text, Markdown, HTML, PDF, Word, PowerPoint, tables.
+"""Read the text of documents: text, Markdown, HTML, PDF, Word, PowerPoint, tables.
 
-A document is cut into sections where it has them: a heading, a page, a slide, a sheet. The readers
-are small and local: markitdown (0.1, measured 2026-11) needs 390 MB, keeps navigation bars, loses
-the pages of a PDF and runs past 40 s on a Word file that is a zip bomb.
+A document is cut into its sections: headings, pages, slides or sheets. The readers are small and
+local: markitdown (measured 2026-11) needs 390 MB, keeps navigation bars, and runs past 40 s on a
+Word file that is a zip bomb.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +16,10 @@ from ragbench.errors import DataError, needs_extra
 
 #: The title and the text of a part of a document.
 Section = tuple[str, str]
-#: Reads a file, given its title and the coding of its text, into sections.
+#: Function from a file, its title and its encoding to sections.
 Reader = Callable[[Path, str, str], Iterable[Section]]
 
-#: Elements of HTML that are no text of the page.
+#: HTML elements without visible text.
 _NO_TEXT = ("script", "style", "noscript", "template", "svg", "nav", "head")
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _BLOCKS = (
@@ -40,7 +40,7 @@ def _markdown(path: Path, title: str, encoding: str) -> Iterator[Section]:
     lines = text.splitlines(keepends=True)
     heading = title
     start = 0
-    # What is inside a line is not needed, and a line of backticks takes quadratic time.
+    # Inline content is not needed, and a line of backticks takes quadratic time.
     blocks = MarkdownIt().disable("inline")
     for token, inline in pairwise(blocks.parse(text)):
         if token.type == "heading_open" and token.map:
@@ -58,7 +58,7 @@ def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
     try:
         text = read_text(path)
         page = BeautifulSoup(text, "html.parser")
-    except DataError:  # the page may say itself in which coding it is
+    except DataError:  # The page may declare its encoding.
         page = BeautifulSoup(path.read_bytes(), "html.parser", from_encoding=encoding or None)
     for element in page.find_all(_NO_TEXT):
         element.decompose()
@@ -70,7 +70,7 @@ def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
             yield heading, "".join(lines)
             heading = f"{title}: {node.get_text(' ', strip=True)}"
             lines = []
-        elif type(node) is NavigableString:  # and no comment
+        elif type(node) is NavigableString:  # Excludes comments.
             around: Any = node.find_parent(_BLOCKS)
             if around is not None and around.find_parent(_HEADINGS) is not None:
                 continue
@@ -148,7 +148,7 @@ def _sheets(path: Path, title: str, encoding: str) -> Iterator[Section]:
 
 
 def _rows_as_text(rows: Rows) -> str:
-    """Return a sentence for each row: `name: value; name: value.`."""
+    """Write each row as a sentence: `name: value; name: value.`."""
     lines = []
     for _, record in rows:
         cells = [f"{name}: {value}" for name, value in record.items() if value is not None]
@@ -156,7 +156,7 @@ def _rows_as_text(rows: Rows) -> str:
     return "".join(lines)
 
 
-#: Ending -> reader. Files of these endings are documents wherever they are.
+#: Ending -> reader. Files with these endings are always documents.
 DOCUMENTS: dict[str, Reader] = {
     ".txt": _text,
     ".text": _text,
@@ -169,7 +169,7 @@ DOCUMENTS: dict[str, Reader] = {
     ".docx": _word,
     ".pptx": _slides,
 }
-#: Within a folder of documents tables are documents too; named by themselves they hold records.
+#: In a folder of documents, tables are documents too. A table file by itself holds records.
 READERS: dict[str, Reader] = {
     **DOCUMENTS,
     ".csv": _table,

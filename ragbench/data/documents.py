@@ -13,7 +13,7 @@ from ragbench.data.text_files import check_regular, first_line
 from ragbench.errors import DataError, MissingExtraError, RagbenchError
 from ragbench.logs import get
 
-#: Names of files that a message lists, and that the card keeps.
+#: Maximum number of file names in a message, and in the card.
 _NAMED, _KEPT = 5, 100
 
 _log = get(__name__)
@@ -22,14 +22,14 @@ _said: set[str] = set()
 
 @dataclass
 class Account:
-    """The files of a folder, by what became of them.
+    """Count of the files of a folder, by result.
 
     Attributes:
         read: Number of documents with text.
         without_text: Documents without text, such as scans.
         damaged: Documents that cannot be read, with the reason.
-        outside: Links that lead out of the folder.
-        left_out: Number of files of each other ending.
+        outside: Links that point out of the folder.
+        left_out: Number of files with each unsupported ending.
     """
 
     read: int = 0
@@ -39,7 +39,7 @@ class Account:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def card(self) -> dict[str, Any]:
-        """Return the account for a data card, JSON-ready; it names at most 100 files of a kind."""
+        """Return the account for a data card, JSON-ready, with at most 100 files of a kind."""
         return {
             "read": self.read,
             "without_text": self.without_text[:_KEPT],
@@ -49,7 +49,7 @@ class Account:
         }
 
     def lines(self) -> list[str]:
-        """Return one line for each kind of file that was left out or has no text."""
+        """Return one line for each kind of file that was skipped or has no text."""
         lines = []
         if self.left_out:
             counts = ", ".join(f"{n} {ending}" for ending, n in sorted(self.left_out.items()))
@@ -74,7 +74,7 @@ def _listed(items: list[str]) -> str:
 
 
 def is_document(path: Path) -> bool:
-    """Return whether `path` is a folder of documents, or one document, and no file of records."""
+    """Return True if `path` is a folder of documents or a document, not a data file."""
     suffix = path.suffix.lower()
     if path.is_dir():
         return not is_saved_dataset(path)
@@ -89,16 +89,16 @@ def is_document(path: Path) -> bool:
 def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tuple[str, str, str]]:
     """Yield file, title and text of each section of the documents in a folder, or of one file.
 
-    An unreadable file is left out. A warning names, once, what was left out. Hidden files are left
-    out and not counted.
+    Skips unreadable and hidden files. Logs a warning once with the skipped files; hidden files are
+    not counted.
 
     Args:
         path: Folder or file.
         encoding: Encoding of a text that is not UTF-8.
-        account: Counts that are filled in.
+        account: Counts that this function updates.
 
     Raises:
-        DataError: There is no document with text, or the one file cannot be read.
+        DataError: No document has text, or the single file cannot be read.
         MissingExtraError: A library that a document needs is not installed.
     """
     for name, file in _files(path, account):
@@ -135,7 +135,7 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tupl
 
 
 def _files(path: Path, account: Account) -> Iterator[tuple[str, Path]]:
-    """Yield the files below a folder, by name; a link that leads out of it is left out."""
+    """Yield the files below a folder, sorted by name, without links that point out of it."""
     if not path.is_dir():
         yield path.name, path
         return

@@ -1,7 +1,7 @@
-"""The trade's files as they are: which of their fields are ours.
+"""Common file formats of other projects, with the paths of our fields in them.
 
-A form is recognised by fields that its records have, and says where ours stand in them. What a
-record has under our own name already, and what the user maps, comes first.
+The fields of a record identify its format. A field that has our name already, or that the user
+maps, takes precedence.
 
 - KILT (Petroni et al. 2021, arXiv:2009.02252)
 - RGB (Chen et al. 2023, arXiv:2309.01431) and CRAG (Yang et al. 2024, arXiv:2406.04744)
@@ -19,10 +19,14 @@ from ragbench.data.readers import Row
 
 @dataclass(frozen=True)
 class Form:
-    """A kind of file: the fields that tell it, and for each of ours the paths that it stands at.
+    """File format: the fields that identify it, and the paths of each of our fields.
 
-    The first path that leads somewhere counts; `together` takes all of them as one list. A record
-    that has something at `lacks` is of another form.
+    Attributes:
+        name: Name of the format.
+        has: Fields that every record has.
+        paths: Our fields, with their possible paths. The first path with a value counts.
+        together: Our fields that join the values of all their paths into one list.
+        lacks: A path that no record of the format has. Blank if there is none.
     """
 
     name: str
@@ -33,7 +37,7 @@ class Form:
 
 
 def _form(name: str, has: str, together: str = "", lacks: str = "", **paths: str) -> Form:
-    """Returns the form whose paths are given with blanks between them."""
+    """Return a form. Fields and paths are separated by blanks."""
     split = {ours: tuple(text.split()) for ours, text in paths.items()}
     return Form(name, frozenset(has.split()), split, frozenset(together.split()), lacks)
 
@@ -53,7 +57,7 @@ QUESTIONS = (
 
 
 def form_of(data: Any, forms: Sequence[Form]) -> Form | None:
-    """Returns the first of `forms` whose fields the record `data` has; None where there is none."""
+    """Return the first of `forms` whose fields `data` has, or None if no form fits."""
     if not isinstance(data, dict):
         return None
     for form in forms:
@@ -63,7 +67,7 @@ def form_of(data: Any, forms: Sequence[Form]) -> Form | None:
 
 
 def formed(row: Row, forms: Sequence[Form]) -> Row:
-    """Returns the row with our fields taken from where its form has them."""
+    """Add our fields to the row, with the values at the paths of its form."""
     form = form_of(row.data, forms)
     if form is None:
         return row

@@ -1,8 +1,8 @@
-"""Data sets of the Hugging Face hub: fetched once into the cache, and checked at every reading.
+"""Data sets of the Hugging Face hub, downloaded once and verified at each read.
 
-The checksums of what is published are not known here. What came is recorded instead, as
-`SHA256SUMS` beside the files, so that a data set that changed later is noticed. Files put into the
-folder by hand are recorded when they are first read.
+The published files have no known checksums. Their checksums are recorded after the download in
+`SHA256SUMS`, so that a later change is detected. Files that the user puts into the folder are
+recorded when they are first read.
 """
 
 import json
@@ -24,11 +24,11 @@ from ragbench.settings import DataSettings
 
 SUMS = "SHA256SUMS"
 _CORPUS = "corpus.json"
-#: Seconds in which the hub must answer at all.
+#: Timeout in seconds for the first answer of the hub.
 REACH_S = 1.5
 
 
-#: The hub's names of the parts of a data set, and the splits that they are.
+#: Names of parts on the hub -> splits.
 _PARTS: Mapping[str, Split] = {
     "train": "train",
     "validation": "validation",
@@ -40,15 +40,16 @@ _PARTS: Mapping[str, Split] = {
 
 
 def source_of(spec: DataSettings) -> tuple[HubSource, str | None]:
-    """The repository of the spec's data set, or the one that it names, and the configuration.
+    """Return the repository of the spec's data set, and the configuration.
 
-    ConfigError where the data set has no repository, or it has no such configuration.
+    Raises:
+        ConfigError: The data set has no repository, or not this configuration.
     """
     if (source := DATASETS.get(spec.dataset).hub) is None:
         if spec.hub_repo is None:
             published = ", ".join(name for name, entry in DATASETS if entry.hub)
             raise ConfigError(
-                f"{spec.dataset} has no repository of its own on the hub; choose from "
+                f"{spec.dataset} has no repository on the hub; choose from "
                 f"{published}, or give --hub-repo OWNER/NAME or --data-file"
             )
         return HubSource(spec.hub_repo), spec.hub_config
@@ -64,11 +65,11 @@ def source_of(spec: DataSettings) -> tuple[HubSource, str | None]:
 
 
 def hub_rows(spec: DataSettings) -> Iterator[Row]:
-    """Yields the rows of the spec's data set on the hub, its evaluation part first.
+    """Yield the rows of the spec's data set on the hub, the evaluation part first.
 
-    In an official data set the hub's test part has no answers and is left out. Of a data set
-    without a test part the validation part is the test split, and the train part is cut into train
-    and validation; a single part is cut into all three.
+    The test part of an official data set is skipped because it has no answers. Without a test part,
+    the validation part becomes the test split, and the train part is cut into train and validation.
+    A single part is cut into all three splits.
     """
     source, _ = source_of(spec)
     paths = fetched(spec)
@@ -91,15 +92,16 @@ def hub_rows(spec: DataSettings) -> Iterator[Row]:
 
 
 def hub_corpus(spec: DataSettings) -> Path | None:
-    """Returns the corpus file of the spec's data set on the hub; None where it has none."""
+    """Return the corpus file of the spec's data set on the hub, or None if it has none."""
     paths = fetched(spec) if source_of(spec)[0].corpus else []
     return next((checked(path) for path in paths if path.name == _CORPUS), None)
 
 
 def fetched(spec: DataSettings) -> list[Path]:
-    """The files of the spec's data set in the cache, fetched from the hub where they are not there.
+    """Return the cached files of the spec's data set. Downloads them if missing.
 
-    DataError where the hub cannot be reached and nothing is cached, or has no such data set.
+    Raises:
+        DataError: The hub cannot be reached and the cache is empty, or there is no such data set.
     """
     source, config = source_of(spec)
     folder = cache_root() / "data" / source.repo.replace("/", "--") / (config or "default")
@@ -115,18 +117,18 @@ def fetched(spec: DataSettings) -> list[Path]:
 
 
 def checked(path: Path) -> Path:
-    """Returns `path`, whose SHA-256 is the recorded one, else DataError."""
+    """Return `path`. Raises DataError if its SHA-256 differs from the recorded one."""
     recorded = (path.parent / SUMS).read_text().splitlines()
     if f"{sha256_of(path)}  {path.name}" not in recorded:
         raise DataError(
-            f"{path} is not what was fetched: its SHA-256 is not the one in {SUMS} beside it; "
-            f"delete the folder to fetch it again, or {SUMS} to take the files as they are"
+            f"{path} differs from the downloaded file: its SHA-256 is not in {SUMS}; "
+            f"delete the folder to download it again, or {SUMS} to accept the files"
         )
     return path
 
 
 def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
-    """Make `folder` of what the hub has, whole or not at all."""
+    """Download the data set into `folder`, completely or not at all."""
     with needs_extra(f"{source.repo} of the hub"):  # slow to import, and only the hub needs them
         import datasets
         import huggingface_hub
@@ -134,7 +136,7 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
     work = Path(tempfile.mkdtemp(dir=folder.parent))
     away = _why_away()
     offline = huggingface_hub.constants.HF_HUB_OFFLINE
-    if away:  # what the hub's own cache has is taken; else its client would try for half a minute
+    if away:  # Use only the hub's cache. Its client would retry for half a minute.
         huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
         for name, target in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
@@ -159,7 +161,7 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
             cure = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
         reason = away or next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
-            f"{source.repo} cannot be had from the Hugging Face hub ({reason[:120]}); {cure}"
+            f"{source.repo} cannot be downloaded from the Hugging Face hub ({reason[:120]}); {cure}"
         ) from error
     finally:
         huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
@@ -167,11 +169,11 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
 
 
 def _why_away() -> str:
-    """Returns why the hub cannot be reached; blank where it answers."""
+    """Return the reason why the hub cannot be reached, or a blank text if it answers."""
     from huggingface_hub import constants, utils
 
     try:
         utils.get_session().head(constants.ENDPOINT, timeout=REACH_S)
-    except Exception as error:  # of the HTTP client that the hub's is made with
+    except Exception as error:  # The HTTP client of the hub raises its own errors.
         return next(iter(str(error).splitlines()), "") or type(error).__name__
     return ""

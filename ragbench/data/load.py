@@ -1,4 +1,4 @@
-"""From settings to a Dataset: options and defaults, records, one pool, one split, one view."""
+"""Load a data set from its settings: options, records, pool of passages, splits and view."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,12 +31,21 @@ from ragbench.words import is_unspaced, words
 
 
 def default_view(dataset: str) -> View:
-    """Returns the unit of retrieval of a data set where none is chosen."""
+    """Return the default unit of retrieval of a data set."""
     return DATASETS.get(dataset).view
 
 
 def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Setting:
-    """Returns the default setting of a data set: pooled for chunks and with a corpus file."""
+    """Return the default setting of a data set.
+
+    Args:
+        dataset: Name of the data set.
+        view: Unit of retrieval. None: the default one.
+        has_corpus: True if there is a corpus file.
+
+    Returns:
+        `pooled` for chunks and with a corpus file, else the setting of the data set.
+    """
     source = DATASETS.get(dataset)
     if has_corpus or (view or source.view) == "chunk":
         return "pooled"
@@ -44,9 +53,10 @@ def default_setting(dataset: str, view: View | None, *, has_corpus: bool) -> Set
 
 
 def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the data `options`, by flat name, without those that have the data set's default.
+    """Return the data `options`, by flat name, without those equal to the data set's defaults.
 
-    ConfigError where the fractions are no three shares.
+    Raises:
+        ConfigError: The fractions are not three shares.
     """
     dataset = options["dataset"]
     fractions = options.get("fractions")
@@ -71,10 +81,12 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load_dataset(spec: DataSettings) -> Dataset:
-    """Returns the data set that `spec` describes.
+    """Load the data set that `spec` describes.
 
-    UnknownNameError where there is none of that name, ConfigError for options that do not go
-    together, DataError for a file or a hub repository that is missing or malformed.
+    Raises:
+        UnknownNameError: No data set has this name.
+        ConfigError: Options contradict each other.
+        DataError: A file or a hub repository is missing or malformed.
     """
     source = DATASETS.get(spec.dataset)
     files = question_files(spec)
@@ -85,7 +97,7 @@ def load_dataset(spec: DataSettings) -> Dataset:
             raise ConfigError(f"{name} {getattr(spec, name)!r} needs the hub to be chosen too")
     if spec.alias_file and not source.aliased:
         takers = ", ".join(name for name, entry in DATASETS if entry.aliased)
-        raise ConfigError(f"--alias-file {spec.alias_file} is for {takers} alone")
+        raise ConfigError(f"--alias-file {spec.alias_file} works only with {takers}")
     noting: Any = _Noting(spec, set())
     try:
         dataset = source.load(noting)
@@ -98,7 +110,7 @@ def load_dataset(spec: DataSettings) -> Dataset:
         value = getattr(spec, name)
         if value != DataSettings.model_fields[name].default and name not in noting.read:
             raise ConfigError(
-                f"nothing reads {name}={value!r} of the data {spec.dataset}: leave it out; it is "
+                f"{name}={value!r} has no effect on the data {spec.dataset}: remove it; it is "
                 f"{_CHECKED[name]}"
             )
     dataset = replace(dataset, is_own=spec.is_own)
@@ -109,7 +121,7 @@ def load_dataset(spec: DataSettings) -> Dataset:
     return dataset
 
 
-#: Settings that not all data read -> what they are for.
+#: Settings that only some data sets read -> their purpose.
 _CHECKED = {
     "size": "for the synthetic data set",
     "fractions": "for a file that is cut into splits",
@@ -122,7 +134,7 @@ _CHECKED = {
 
 @dataclass
 class _Noting:
-    """Stands for the settings of data, and notes the `read` ones."""
+    """Wrapper of data settings that notes in `read` the names of the settings that are read."""
 
     settings: DataSettings
     read: set[str]
@@ -132,12 +144,12 @@ class _Noting:
         return getattr(self.settings, name)
 
     def but(self, **changes: Any) -> Any:
-        """As of the settings."""
+        """Return the changed settings, noted in the same set."""
         return _Noting(self.settings.but(**changes), self.read)
 
 
 def question_files(spec: DataSettings) -> dict[Split | None, Path]:
-    """Returns the spec's question files by split; the key None is the file to be split."""
+    """Return the spec's question files by split. The key None is the file to split."""
     files: dict[Split | None, Path | None] = {
         None: spec.data_file,
         "train": spec.train_file,
@@ -148,10 +160,11 @@ def question_files(spec: DataSettings) -> dict[Split | None, Path]:
 
 
 def rows_of(spec: DataSettings) -> Iterator[Row]:
-    """Yields the records of the spec's files, or of its data set on the hub, their fields renamed.
+    """Yield the records of the spec's files, or of its hub data set, with mapped fields.
 
-    DataError where neither is given or what is given cannot be read, ConfigError where the hub has
-    no such configuration.
+    Raises:
+        DataError: There is neither a file nor the hub, or a file cannot be read.
+        ConfigError: The hub has no such configuration.
     """
     files = question_files(spec)
     source = DATASETS.get(spec.dataset).hub
@@ -171,7 +184,7 @@ def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Ro
 
 
 def detect_layout(path: Path) -> str | None:
-    """Returns the data set whose layout a question file or folder has; None if there is none."""
+    """Return the data set with the layout of a question file or folder, else None."""
     if (path / "queries.jsonl").is_file():
         return "beir"
     try:
@@ -180,7 +193,7 @@ def detect_layout(path: Path) -> str | None:
         return None
     if record is None or not isinstance(record.data, dict):
         return None
-    best: tuple[int, str | None] = (0, None)  # by the most fields that the record has
+    best: tuple[int, str | None] = (0, None)  # The layout with the most matching fields.
     for name, source in DATASETS:
         for fields in source.layouts:
             names_question = "question" in record.data or len(fields) > 1
@@ -198,7 +211,7 @@ def detect_layout(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One question as a loader read it: its record, the example, and the passages it came with."""
+    """A question as a loader read it: its record, its example and its own passages."""
 
     row: Row
     example: dspy.Example
@@ -212,20 +225,20 @@ def assemble(
     corpus: Sequence[Passage] | None = None,
     pool: Iterable[Passage] = (),
 ) -> Dataset:
-    """Make the data set of `items`, whose gold pids name paragraphs.
+    """Build the data set from `items`, whose gold ids name paragraphs.
 
     Args:
         spec: Data settings.
         items: Questions with their passages.
         corpus: Passages of a file. If None, those of the spec's corpus file, if it has one.
-        pool: Passages that are searched besides those of the items, each content once.
+        pool: Further passages to search next to those of the items, each content once.
 
     Returns:
         The data set, split and in the view of the spec.
 
     Raises:
-        ConfigError: A setting and a view do not go together.
-        DataError: There are no questions, or two with one id.
+        ConfigError: The setting contradicts the view, or an option has no effect.
+        DataError: There are no questions, two share an id, or one lacks passages that it needs.
     """
     if corpus is None and spec.corpus_file is not None:
         corpus = read_corpus(spec)
@@ -257,13 +270,13 @@ def assemble(
     for example in examples if setting == "distractor" else ():
         if not contexts[example.qid]:
             raise DataError(
-                f"{rows[example.qid].where}: question {example.qid!r} has no passages of its own; "
+                f"{rows[example.qid].where}: question {example.qid!r} has no passages; "
                 "use --setting pooled with --corpus-file"
             )
     if spec.fractions is not None and len(assigned) == len(examples):
         raise ConfigError(
-            f"nothing reads fractions={spec.fractions!r}: every question has its split already; "
-            "leave it out"
+            f"fractions={spec.fractions!r} has no effect: every question has a split already; "
+            "remove it"
         )
     passages = gathered.passages if corpus is None else corpus
     if not isinstance(passages, PassageSource):
@@ -277,7 +290,7 @@ def assemble(
         seed=spec.seed_of_data,
         fractions=parse_fractions(spec.fractions or FRACTIONS),
         assigned=assigned,
-        # The user's own splits keep the order of their files; official ones are sampled from.
+        # The user's splits keep the order of their files. Official splits are sampled.
         in_order={split for split in question_files(spec) if split},
         contexts=contexts,
     )
@@ -308,7 +321,7 @@ def assemble(
 
 
 def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
-    """Returns how many supporting facts point to no sentence of the question's passages."""
+    """Count the supporting facts that point to no sentence of the question's passages."""
     lengths: dict[str, int] = {}
     for passage in passages:
         lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
@@ -319,17 +332,17 @@ def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
 
 
 def _setting(spec: DataSettings, *, has_corpus: bool) -> Setting:
-    """Returns the spec's setting, or the data set's default, where the data allow it."""
+    """Return the setting of the spec or the default. Raises ConfigError if it cannot apply."""
     setting = spec.setting or default_setting(spec.dataset, spec.view, has_corpus=has_corpus)
     if setting == "distractor" and spec.view == "chunk":
         raise ConfigError(
-            "--view chunk cuts chunks across questions, so it cannot go with --setting distractor; "
+            "--view chunk cuts chunks across questions, so --setting distractor is not possible; "
             "use --setting pooled or --view paragraph"
         )
     if setting == "distractor" and has_corpus:
         raise ConfigError(
-            "a corpus file is searched as a whole, so it cannot go with --setting distractor; "
-            "use --setting pooled or leave the corpus file out"
+            "--setting distractor cannot use a corpus file, which is searched as a whole; "
+            "use --setting pooled or remove the corpus file"
         )
     return setting
 
@@ -337,9 +350,10 @@ def _setting(spec: DataSettings, *, has_corpus: bool) -> Setting:
 def _chunk_view(
     spec: DataSettings, paragraphs: Sequence[Passage], examples: Sequence[dspy.Example]
 ) -> Corpus:
-    """Returns the chunks; moves the gold pids of `examples` from paragraphs to chunks.
+    """Return the corpus of chunks, and replace the gold paragraphs of `examples` by chunks.
 
-    Gold are the chunks of a paragraph's supporting sentences, or of all where none is named.
+    The gold chunks hold the supporting sentences of a paragraph, or all of its sentences if none is
+    named.
     """
     chunks, holders = cut_chunks(paragraphs, max_tokens=CHUNK_TOKENS)
     titles = {passage.pid: passage.title for passage in paragraphs}
@@ -352,6 +366,7 @@ def _chunk_view(
                 if title == titles[pid] and 0 <= i < len(held):
                     named.add(held[i])
             gold |= named or {*held}
-        has_chunks = all(holders[pid] for pid in example.gold_pids)  # none is without text
+        # A gold passage without text has no chunk.
+        has_chunks = all(holders[pid] for pid in example.gold_pids)
         example.gold_pids = sorted(gold) if has_chunks else []
     return chunks

@@ -1,11 +1,10 @@
-"""One mapper for fields of any file: questions, passages and predictions.
+"""Map the fields of any file to ours: questions, passages and predictions.
 
-A path names where a value stands in a record: `answer`, `answer.value` within an object,
-`output[].answer` in each object of a list (a flat list of what they have), `output[0].answer` in
-one of them, counted from the end if negative (`messages[-1].content`). A text that is
-JSON is stepped into as what it holds. `Record` is the base of what a
-record must have; whatever is wrong becomes one DataError line with the file, the record and the
-field, and with the option that maps it.
+A path locates a value in a record: `answer`, `answer.value` within an object, `output[].answer` in
+each object of a list (as one flat list), `output[0].answer` in one of them. A negative number
+counts from the end (`messages[-1].content`). Paths also lead into text that is JSON. `Record` is
+the base class of all records. An invalid record becomes a one-line DataError with the file, the
+record, the field and the option that maps it.
 """
 
 import re
@@ -20,16 +19,16 @@ from ragbench.data.readers import Row, kind_of
 from ragbench.data.values import plain, unpacked
 from ragbench.errors import DataError
 
-#: Characters of a message: what it quotes may be of any length.
+#: Maximum length of a message, because a quoted value may have any length.
 _LONGEST = 500
 _STEP = re.compile(r"\[(?:-?\d+)?\]|[^.\[\]]+")
 
 
 class Record(BaseModel):
-    """What one record of a file must have; fields that are not named are ignored."""
+    """Required fields of one record of a file. Other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
-    #: The option by which the user names the field to read one from; blank where there is none.
+    #: Option that maps the user's field names to ours. Blank if there is none.
     option: ClassVar[str] = ""
 
 
@@ -37,12 +36,19 @@ Model = TypeVar("Model", bound=Record)
 
 
 def validate(model: type[Model], row: Row) -> Model:
-    """Returns the row as `model`; null is an absent field.
+    """Validate a row as `model`. A null is an absent field.
 
-    In a field that is no text, a text that is a JSON list or object is what it holds.
+    In a field of lists or objects, a text that is a JSON list or object is parsed.
+
+    Args:
+        model: Class of the record.
+        row: Row of the file.
+
+    Returns:
+        The record.
 
     Raises:
-        DataError: a field is missing or of the wrong type; the message names it.
+        DataError: A field is missing or has the wrong type. The message names it.
     """
     if not isinstance(row.data, dict):
         raise DataError(f"{row.where}: must be an object, not {kind_of(row.data)}")
@@ -72,7 +78,13 @@ def validate(model: type[Model], row: Row) -> Model:
 
 
 def missing(model: type[Record], row: Row, field: str) -> str:
-    """Returns what to say of a `field` that is missing, with the option that maps it."""
+    """Return the message for a missing field, with the option that maps it.
+
+    Args:
+        model: Class of the record.
+        row: Row without the field.
+        field: Name of the field.
+    """
     if not model.option:
         return "is missing"
     present = ", ".join(map(str, row.data))[:200]
@@ -82,7 +94,7 @@ def missing(model: type[Record], row: Row, field: str) -> str:
 
 @cache
 def _structured(model: type[Record]) -> frozenset[str]:
-    """Returns the names in a file of the fields that are lists or objects."""
+    """Return the names, in a file, of the fields that are lists or objects."""
     fields: set[str] = set()
     for name, field in model.model_fields.items():
         if not _is_structured(field.annotation):
@@ -117,14 +129,18 @@ def fail(row: Row, field: str, message: str) -> NoReturn:
 
 
 class AbsentError(Exception):
-    """A path leads nowhere; the message says where it ends."""
+    """Error of a path that leads to no value. The message names the failing step."""
 
 
 def value_at(data: Any, path: str) -> Any:
-    """Returns what stands at `path` in `data`; what a list's objects have is one flat list.
+    """Return the value at a path. Values of the objects of a list form one flat list.
+
+    Args:
+        data: Record.
+        path: Path of the value, see the module.
 
     Raises:
-        AbsentError: nothing does.
+        AbsentError: The path leads to no value.
     """
     if isinstance(data, dict) and path in data:
         return data[path]
@@ -155,7 +171,7 @@ def _follow(value: Any, steps: list[str]) -> Any:
 
 
 def _each(value: Any, remaining: list[str]) -> list[Any]:
-    """Returns each entry's value at `remaining`, without entries that lack it unless all do."""
+    """Return the values of the entries at `remaining`. Skips absent ones, unless all are."""
     if not isinstance(value, list | tuple):
         raise AbsentError(f"[] needs a list, not {kind_of(value)}")
     values: list[Any] = []
@@ -176,7 +192,7 @@ def _each(value: Any, remaining: list[str]) -> list[Any]:
 
 
 def has(data: Any, path: str) -> bool:
-    """Returns whether something stands at `path` in `data`."""
+    """Return True if `path` leads to a value in `data`."""
     try:
         value_at(data, path)
     except AbsentError:
@@ -185,17 +201,25 @@ def has(data: Any, path: str) -> bool:
 
 
 def absent_fields(row: Row, paths: Mapping[str, str]) -> set[str]:
-    """Returns those of our fields whose paths lead nowhere in the row."""
+    """Return our fields whose paths lead to no value in the row."""
     return {ours for ours, path in paths.items() if not has(row.data, path)}
 
 
 def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> Row:
-    """Returns the row with our fields taken from the user's: `paths` maps ours to paths in theirs.
+    """Replace the user's field names by ours.
 
-    A field that is taken from is not read under its own name too.
+    A mapped field is not also read under its own name.
+
+    Args:
+        row: Row of the file.
+        paths: Our field names -> paths in the row.
+        option: Option that gave the paths, for messages.
+
+    Returns:
+        The row with our fields.
 
     Raises:
-        DataError: nothing stands at a path; the message has the `option` that gave it.
+        DataError: A path leads to no value.
     """
     if not paths or not isinstance(row.data, dict):
         return row

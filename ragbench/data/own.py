@@ -1,4 +1,4 @@
-"""Examples, passages and data sets that a person hands over in Python."""
+"""Examples, passages and data sets that a user passes in Python."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -15,12 +15,12 @@ from ragbench.errors import ConfigError
 from ragbench.external import PREFIX, digest_of_texts, find, keep
 from ragbench.passages import Corpus, Passage
 
-#: Which field of an example holds the gold answer, or where each of our fields stands in it.
+#: Field of an example with the gold answer, or our field names -> paths in the example.
 Field: TypeAlias = str | Mapping[str, str] | None
 
 
 def keep_dataset(dataset: Dataset) -> str:
-    """Return the name of `dataset` in configs of this process, by its content."""
+    """Register `dataset` in this process and return its name, which depends on its content."""
     inputs = (str(sorted(example.inputs().keys())) for example in dataset.every)
     content = digest_of_texts([dataset.digest, *inputs])
     return keep(dataset, f"{PREFIX}{dataset.name}", content=content)
@@ -28,10 +28,10 @@ def keep_dataset(dataset: Dataset) -> str:
 
 @DATASETS.outside
 def source_of(name: str) -> Source:
-    """Returns the source of the data set that was handed over under `name`.
+    """Return the source of the data set that was registered under `name`.
 
     Raises:
-        ConfigError: this process was not handed it.
+        ConfigError: The data set is not registered in this process.
     """
     dataset: Dataset = find(name)
     return Source(lambda spec: dataset, view=dataset.corpus.view, setting=dataset.setting)
@@ -42,10 +42,18 @@ def own_dataset(
     corpus: Iterable[Passage | str] | None = None,
     field: Field = None,
 ) -> Dataset:
-    """Returns examples of one's own, by split, as a data set that searches all of `corpus`.
+    """Build a data set from the user's examples. Its setting is pooled.
+
+    Args:
+        splits: Examples of each split.
+        corpus: Passages to search.
+        field: Field of the gold answer, or our field names -> paths in an example.
+
+    Returns:
+        The data set.
 
     Raises:
-        ConfigError: what is no example, no passage, or has the id of another.
+        ConfigError: An example or a passage is invalid, or two examples have one id.
     """
     paths = field or {}
     if isinstance(paths, str):
@@ -71,10 +79,10 @@ def own_dataset(
 
 
 def passages_of(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
-    """Returns `corpus` as passages; a text is one without a title.
+    """Return `corpus` as passages. A text becomes a passage without a title.
 
     Raises:
-        ConfigError: it is one text, or holds what is neither a passage nor a text.
+        ConfigError: `corpus` is a single text, or an item is neither a passage nor a text.
     """
     if isinstance(corpus, str | Mapping):
         raise ConfigError(f"corpus is one {type(corpus).__name__}; give a list of Passage or text")
@@ -92,7 +100,7 @@ def passages_of(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
 
 
 def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]) -> dspy.Example:
-    """Returns `example` with question, answers and id, which may stand under other names."""
+    """Return an example with our field names for question, answers and id."""
     if not isinstance(example, dspy.Example | Mapping):
         raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
     row = map_fields(Row("an example", dict(example.items())), paths, "field")
@@ -105,14 +113,14 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
             answers += answers_of(value)
         except ValueError as error:
             raise ConfigError(
-                f"{name}={repr(value)[:80]} of an example is no answer ({error}); give a text, a "
-                "number, True or False, or a list of these"
+                f"{name}={repr(value)[:80]} of an example is not an answer ({error}); give a text, "
+                "a number, True or False, or a list of these"
             ) from None
     if not question or not answers:
         present = ", ".join(map(str, example.keys()))
         raise ConfigError(
             "an example needs a question, and an answer or a list of answers; this one has "
-            f"{present}: give field={{'answer': NAME}} where they have other names"
+            f"{present}: give field={{'answer': NAME}} if they have other names"
         )
     question = _text(question, "the question of an example")
     qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
@@ -124,15 +132,15 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
     if own_fields:
         fields["own_fields"] = own_fields
     made = make_example(qid=qid, question=question, answers=answers, **fields)
-    declared = getattr(example, "_input_keys", None)  # by `with_inputs`
+    declared = getattr(example, "_input_keys", None)  # Set by `with_inputs`.
     made._input_keys = {"question", *(declared or ())}
-    as_json(dict(made.items()))  # what cannot be kept with the record is refused at once
+    as_json(dict(made.items()))  # Fails early if a field cannot be stored.
     return made
 
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"{name} is {repr(value)[:80]}, which is no text")
+        raise ConfigError(f"{name} is {repr(value)[:80]}, which is not a text")
     if "\x00" in value or value != value.encode("utf-8", "replace").decode():
         raise ConfigError(f"{name} holds a NUL or half of a surrogate pair: {repr(value)[:80]}")
     return value

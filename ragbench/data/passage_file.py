@@ -1,4 +1,4 @@
-"""Passages in one SQLite file, read one by one: a corpus that does not fit into memory.
+"""Passages in one SQLite file, read on demand, for a corpus that does not fit into memory.
 
 A large corpus file is copied once into the index store, so that its passages stay on disk.
 """
@@ -21,30 +21,30 @@ from ragbench.words import fold
 
 log = logging.getLogger(__name__)
 
-#: Part of the key of a stored corpus: raise it when the same file gives other rows.
+#: Part of the key of a stored corpus. Increase it when the same file gives other rows.
 FORMAT = 5
-#: From this size on a corpus file is copied; below it, it is read into memory in seconds.
+#: Minimum size of a file to copy. A smaller one is read into memory in seconds.
 LARGE_BYTES = 64 << 20
 _FILE, _DIGEST = "passages.db", "digest.txt"
 _SELECT = "SELECT pid, title, text, sentences, document FROM passages"
 
 
 class PassageFile(PassageSource):
-    """The passages that `write_passages` put into `folder`. Thread-safe."""
+    """Passages that `write_passages` wrote into `folder`. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._local = threading.local()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the folder by itself."""
+        """Pickle only the folder, so that another process opens the file itself."""
         return type(self), (self.folder,)
 
     def rows(self, query: str, *values: Any) -> sqlite3.Cursor:
         if not hasattr(self._local, "db"):
             address = f"{(self.folder / _FILE).absolute().as_uri()}?mode=ro&immutable=1"
             self._local.db = sqlite3.connect(address, uri=True)
-        db: sqlite3.Connection = self._local.db  # of this thread
+        db: sqlite3.Connection = self._local.db  # One connection per thread.
         return db.execute(query, values)
 
     @cached_property
@@ -59,7 +59,7 @@ class PassageFile(PassageSource):
         query = "SELECT place FROM passages WHERE folded = ? ORDER BY place"
         return [place for (place,) in self.rows(query, fold(title))]
 
-    def __len__(self) -> int:  # places have no gaps
+    def __len__(self) -> int:  # Places have no gaps.
         return int(self.rows("SELECT max(place) + 1 FROM passages").fetchone()[0])
 
     def __iter__(self) -> Iterator[Passage]:
@@ -98,7 +98,7 @@ class _Positions(Mapping[str, int]):
 
 
 def is_large(path: Path) -> bool:
-    """Returns whether a corpus is large enough to stay on disk and of a format that streams."""
+    """Return True if a corpus file has a format that streams and at least `LARGE_BYTES`."""
     streamed = path.suffix.lower() in STREAMED
     return streamed and path.is_file() and path.stat().st_size >= LARGE_BYTES
 
@@ -106,30 +106,51 @@ def is_large(path: Path) -> bool:
 def stored_passages(
     path: Path, reading: tuple[object, ...], passages: Iterable[Passage]
 ) -> PassageFile:
-    """The passages of `path` in the index store; `passages` are read if they are not there yet.
+    """Return the passages of a corpus file from the index store. Copies them if missing.
 
-    `reading` is what decides how the file is read. The copy is found again by the file's inode,
-    size and times, so that the file is not read.
-    DataError where a record is malformed, or the store cannot be written.
+    The copy is identified by the file's inode, size and time of change, so the file is not read
+    again.
+
+    Args:
+        path: Corpus file.
+        reading: Settings that change how the file is read.
+        passages: Passages of the file. Consumed only if there is no copy.
+
+    Returns:
+        The stored passages.
+
+    Raises:
+        DataError: A record is malformed, or the store cannot be written.
     """
     stat = path.stat()
     identity = [FORMAT, *reading, str(path.resolve()), stat.st_ino, stat.st_size, stat.st_mtime_ns]
     key = f"passages-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]}"
 
     def write(folder: Path) -> tuple[int, str]:
-        log.warning("copying the passages of %s into the index store, once", path)
+        log.warning("Copying the passages of %s into the index store (once)", path)
         return write_passages(folder, passages)
 
     return PassageFile(FolderStore().corpus_folder(key, write))
 
 
 def write_passages(folder: Path, passages: Iterable[Passage]) -> tuple[int, str]:
-    """Write `passages` into `folder`, each pid once, and give their number and digest."""
+    """Write passages into a folder, each id once.
+
+    Args:
+        folder: Existing folder.
+        passages: Passages in order.
+
+    Returns:
+        Number of passages and their digest.
+
+    Raises:
+        DataError: There are no passages, two share an id, or the file cannot be written.
+    """
     state = hashlib.sha256()
     count = 0
     db = sqlite3.connect(folder / _FILE, isolation_level=None)
     try:
-        # A folder that is not whole is made again: nothing need outlive a crash here.
+        # An incomplete folder is rebuilt, so durability is not needed.
         db.execute("PRAGMA journal_mode = OFF")
         db.execute("PRAGMA synchronous = OFF")
         db.execute("BEGIN")

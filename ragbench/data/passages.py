@@ -1,4 +1,4 @@
-"""Passages: paragraphs with a stable pid, chunks, corpus files, and folders of documents."""
+"""Passages: paragraphs with a stable id, chunks, corpus files, and folders of documents."""
 
 import hashlib
 import re
@@ -22,14 +22,14 @@ from ragbench.sentences import split_sentences
 from ragbench.settings import DataSettings
 from ragbench.tokens import estimate_tokens
 
-#: Of a passage where documents are cut, and where none is chosen.
+#: Default size of the passages of documents.
 PASSAGE_TOKENS = 200
-#: Of a chunk of fixed length, as A-RAG and LinearRAG cut them.
+#: Size of fixed-length chunks, as in A-RAG and LinearRAG.
 CHUNK_TOKENS = 1000
 
 
 def content_pid(title: str, text: str) -> str:
-    """Returns a pid that depends on title and text alone: the title in plain letters and a hash."""
+    """Return an id derived from title and text: a short ASCII title and a hash."""
     digest = hashlib.sha256(f"{title}\x1f{text}".encode()).hexdigest()[:12]
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain)[:40].strip("-")
@@ -41,12 +41,13 @@ def content_pid(title: str, text: str) -> str:
 def from_sentences(
     title: str, sentences: Iterable[str], *, pid: str = "", document: str = ""
 ) -> Passage:
-    """Return the passage of these sentences.
+    """Make a passage of sentences.
 
     Args:
-        title: Title, blank for none.
-        sentences: Sentences in order. A blank one keeps its place, since supporting facts count it.
-        pid: Id. If blank, it is made of title and text.
+        title: Title, or blank.
+        sentences: Sentences in order. Blank ones keep their position, because supporting facts
+            count them.
+        pid: Id. If blank, it is derived from title and text.
         document: File or document that the passage was cut from.
     """
     stripped = tuple(sentence.strip() for sentence in sentences)
@@ -57,12 +58,12 @@ def from_sentences(
 
 
 def from_text(title: str, text: str, *, document: str = "") -> Passage:
-    """Return the passage of a text whose sentence boundaries are unknown."""
+    """Make a passage of a text whose sentence boundaries are unknown."""
     return from_sentences(title, split_sentences(text), document=document)
 
 
 class Pool:
-    """Passages in the order first seen, each pid once."""
+    """Distinct passages by id, in the order of their first use."""
 
     def __init__(self, passages: Iterable[Passage] = ()) -> None:
         self._places: dict[str, int] = {}
@@ -71,30 +72,37 @@ class Pool:
             self.add(passage)
 
     def add(self, passage: Passage) -> int:
-        """Returns the position of `passage`, which is added if its pid is new."""
+        """Return the position of `passage`. Adds it if its id is new."""
         place = self._places.setdefault(passage.pid, len(self.passages))
         if place == len(self.passages):
             self.passages.append(passage)
         return place
 
     def is_other(self, passage: Passage) -> bool:
-        """Returns whether another passage, of another text, has its pid; adds it where none has."""
+        """Return True if its id belongs to another text. Adds the passage if the id is new."""
         return self.passages[self.add(passage)].text != passage.text
 
 
 def make_chunk(
     index: int, text: str, sentences: tuple[str, ...] = (), document: str = ""
 ) -> Passage:
-    """Return a chunk without a title; its pid begins with its position in the corpus."""
+    """Make a chunk. It has no title, and its id begins with its position in the corpus.
+
+    Args:
+        index: Position in the corpus.
+        text: Text of the chunk.
+        sentences: Sentences of the text, if they are known.
+        document: File or document that the chunk was cut from. Blank if unknown.
+    """
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     return Passage(f"{index:06d}-{digest}", "", text, sentences, document=document)
 
 
 def name_documents(examples: Iterable[dspy.Example], corpus: Corpus) -> None:
-    """Set `document` of each example to the documents of its gold passages, where they are known.
+    """Set `document` of each example to the documents of its gold passages, if they are known.
 
-    It is the cluster key of questions over passages that were cut from documents. An example that
-    names its documents keeps them.
+    The documents are the cluster key of questions over passages that were cut from documents. An
+    example that has documents already is unchanged.
     """
     for example in examples:
         documents = set()
@@ -109,11 +117,17 @@ def name_documents(examples: Iterable[dspy.Example], corpus: Corpus) -> None:
 def cut_chunks(
     paragraphs: Sequence[Passage], *, max_tokens: int
 ) -> tuple[Corpus, dict[str, list[str]]]:
-    """The paragraphs, in order, packed into chunks of at most `max_tokens` estimated tokens.
+    """Pack paragraphs, in order, into chunks.
 
-    A paragraph is kept whole where it fits into one chunk, and cut between sentences where it does
-    not; only a sentence that is longer than the limit makes a longer chunk. Titles are no part of
-    a chunk's text. Given too is, by the pid of each paragraph, the chunk of each of its sentences.
+    A paragraph that fits into a chunk stays whole. A longer one is cut between sentences. Only a
+    sentence that is longer than the limit makes a longer chunk. Titles are not part of a chunk.
+
+    Args:
+        paragraphs: Paragraphs in order.
+        max_tokens: Maximum size of a chunk in estimated tokens.
+
+    Returns:
+        The chunks, and for the id of each paragraph the chunk of each of its sentences.
     """
     passages: list[Passage] = []
     alignment: dict[str, tuple[tuple[str, int], ...]] = {}
@@ -149,9 +163,9 @@ def _groups(paragraphs: Sequence[Passage], max_tokens: int) -> Iterator[list[tup
 
 
 class CorpusRecord(Record):
-    """A passage in a corpus file: `sentences`, or `text` that is to be split.
+    """Passage in a corpus file, with `sentences` or with a `text` to split.
 
-    `contents` is FlashRAG's: the title in quotation marks, a line break and the text.
+    `contents` is the format of FlashRAG: the title in quotation marks, a line break and the text.
     """
 
     option = "--corpus-field"
@@ -167,7 +181,13 @@ class CorpusRecord(Record):
     is_supporting: bool = False
 
     def passage(self, row: Row, *, keep_id: bool) -> Passage:
-        """The passage; its pid is the record's id where that is kept, else made of the content."""
+        """Return the passage.
+
+        Args:
+            row: Row of the record, for messages.
+            keep_id: Use the record's id as the passage id. Otherwise the id is derived from the
+                content.
+        """
         title = self.title
         text = self.text
         if text is None and self.contents is not None:
@@ -183,14 +203,14 @@ class CorpusRecord(Record):
 
 
 class ChunkRecord(Record):
-    """A chunk in a chunk file."""
+    """Chunk in a chunk file."""
 
     id: Id
     text: Text
 
 
 class DocumentPassages(list[Passage]):
-    """The passages of a folder of documents; `card` says what became of its files."""
+    """Passages of a folder of documents. `card` counts its files by result."""
 
     def __init__(self, passages: Iterable[Passage], card: Mapping[str, Any]) -> None:
         super().__init__(passages)
@@ -198,14 +218,14 @@ class DocumentPassages(list[Passage]):
 
 
 def documents_card(passages: object) -> dict[str, Any]:
-    """Returns the documents' entry of a data card; empty for passages of other files."""
+    """Return the documents' entry of a data card. Empty for passages of other files."""
     if isinstance(passages, DocumentPassages):
         return {"documents": passages.card}
     return {}
 
 
 def _document_passages(path: Path, spec: DataSettings) -> DocumentPassages:
-    """Returns the documents' sections cut into passages; no passage spans two sections."""
+    """Cut the sections of documents into passages. No passage spans two sections."""
     account = Account()
     pool = Pool()
     for name, title, text in read_documents(path, spec.encoding, account):
@@ -217,13 +237,22 @@ def _document_passages(path: Path, spec: DataSettings) -> DocumentPassages:
 
 
 def read_corpus(spec: DataSettings, *, split_passages: Iterable[Passage] = ()) -> Sequence[Passage]:
-    """Returns the passages of the spec's corpus file, each content once, or of its documents.
+    """Read the passages of the spec's corpus file or documents, each content once.
 
-    A file has records of `title` and `text` (or `sentences`), in any format that `read_rows` reads,
-    or is one JSON object from title to text or to sentences. Sentence boundaries are taken over
-    from those of `split_passages` with the same title and text. Of your own data a record's `id` is
-    the pid. A large file is copied into the index store once, and its passages are read from there.
-    DataError where the file cannot be read, a record is malformed, or an id names two passages.
+    A file holds records with `title` and `text` (or `sentences`) in any format of `read_rows`, or
+    one JSON object that maps titles to texts or sentences. If the data set keeps ids, the `id` of a
+    record is the passage id. A large file is copied into the index store once, and its passages
+    stay on disk.
+
+    Args:
+        spec: Data settings.
+        split_passages: Passages whose sentence boundaries are used for the same title and text.
+
+    Returns:
+        The passages.
+
+    Raises:
+        DataError: The file cannot be read, a record is malformed, or two passages share an id.
     """
     path = need_corpus(spec)
     keep_ids = DATASETS.get(spec.dataset).keeps_ids
@@ -246,7 +275,7 @@ def read_corpus(spec: DataSettings, *, split_passages: Iterable[Passage] = ()) -
 
 
 def need_corpus(spec: DataSettings) -> Path:
-    """Returns the corpus file of a data set that needs one. Raises DataError without it."""
+    """Return the corpus file of the spec. Raises DataError if there is none."""
     if spec.corpus_file is None:
         raise DataError(f"{spec.dataset} needs its corpus as a file: pass --corpus-file PATH")
     return spec.corpus_file
@@ -266,9 +295,10 @@ def _corpus_rows(path: Path, spec: DataSettings) -> Iterator[Row]:
 
 
 def read_chunks(path: Path) -> list[Passage]:
-    """The chunks of a chunk file in order: a list of "index:text", or of objects with id and text.
+    """Read the chunks of a chunk file: a list of "index:text", or of objects with id and text.
 
-    DataError where the file cannot be read, or a chunk is malformed.
+    Raises:
+        DataError: The file cannot be read, or a chunk is malformed.
     """
     chunks = []
     for number, row in enumerate(read_rows(path)):

@@ -1,6 +1,6 @@
 """Read data files record by record: JSON, JSON lines, CSV, TSV, Excel and Parquet.
 
-Whatever is wrong with a file becomes one DataError line that names the file and the record.
+Each problem of a file becomes a one-line DataError that names the file and the record.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from ragbench.errors import DataError
 _LINES = frozenset({".jsonl", ".ndjson"})
 _SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _EXCEL = frozenset({".xlsx", ".xlsm"})
-#: Endings of files that are not read, and what to do with them.
+#: Endings of unsupported files -> advice.
 _OTHER = {
     ".xls": "save it as .xlsx",
     ".ods": "save it as .xlsx or .csv",
@@ -44,17 +44,17 @@ _KINDS = {
     "float": "a number",
     "NoneType": "null",
 }
-#: Endings of the files that `read_rows` reads piece by piece.
+#: Endings of the files that `read_rows` streams.
 STREAMED = frozenset({*_LINES, *_SEPARATORS, ".parquet"})
 
 
 class Row(NamedTuple):
-    """A record as read.
+    """Record as it was read.
 
     Attributes:
-        where: Its place in the file, for messages.
-        data: Its content.
-        split: The split that it belongs to, where the data set or the user says so.
+        where: Position in the file, for messages.
+        data: Content.
+        split: Split of the record, if the data set or the user assigns one.
     """
 
     where: str
@@ -69,9 +69,9 @@ def kind_of(value: Any) -> str:
 
 
 def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
-    """Yield the records of a file, in order: of a JSON list, of lines, or of a table.
+    """Yield the records of a JSON list, of lines or of a table, in order.
 
-    JSON lines and tables are read piece by piece, so a file of gigabytes will do.
+    JSON lines and tables are streamed, so a file may have gigabytes.
 
     Args:
         path: File, or a folder that `Dataset.save_to_disk` wrote.
@@ -86,20 +86,20 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
         return
     suffix = path.suffix.lower()
     if suffix in _OTHER:
-        raise DataError(f"{path}: {suffix} files are not read; {_OTHER[suffix]}")
+        raise DataError(f"{path}: {suffix} files are not supported; {_OTHER[suffix]}")
     before = check_regular(path)
     empty = True
     for place, record in _reader(suffix)(path, encoding):
         empty = False
         yield Row(f"{path}: {place}", record)
     if empty:
-        raise DataError(f"{path}: is empty: it holds no record")
+        raise DataError(f"{path}: holds no record")
     if check_regular(path) != before:
         raise DataError(f"{path}: changed while it was read; run this again when it is whole")
 
 
 def _reader(suffix: str) -> Any:
-    """Return what reads files of this ending, given the path and the encoding."""
+    """Return the function that reads files with this ending, given path and encoding."""
     if suffix in _SEPARATORS:
         return partial(text_rows, separator=_SEPARATORS[suffix])
     if suffix == ".parquet":
@@ -110,7 +110,7 @@ def _reader(suffix: str) -> Any:
 
 
 def read_json(path: Path, encoding: str = "") -> Any:
-    """Return the value in a JSON file; DataError if it cannot be read or is not whole JSON."""
+    """Return the value in a JSON file. Raises DataError if it is not complete JSON."""
     check_regular(path)
     return _parse(read_text(path, encoding), str(path))
 
@@ -129,12 +129,12 @@ def _json_rows(path: Path, encoding: str) -> Rows:
 
 
 def _is_records(value: Any) -> bool:
-    """Return whether `value` is a list of objects, and not an empty one."""
+    """Return True if `value` is a non-empty list of objects."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _is_lines(text: str) -> bool:
-    """Return whether the first line is a whole object and another follows."""
+    """Return True if the first line is a complete object and another line follows."""
     line, _, remainder = text.strip().partition("\n")
     with contextlib.suppress(ValueError, RecursionError):
         return bool(remainder.strip()) and isinstance(json.loads(line), dict)

@@ -1,20 +1,19 @@
-"""Names and years changed one to one by a key: the same questions about a world nobody has read of.
+"""Rename names and years one to one, by a key: the same questions about an unknown world.
 
-A strong model knows Wikipedia by heart. Where every name of a data set is another word, in
-questions, passages and answers alike, what is left to answer from is the passages. No language
-model takes part.
+A strong model has memorized Wikipedia. If every name in questions, passages and answers is a new
+word, only the passages support an answer. No language model takes part.
 
-- A word is a name where it is written with a capital inside sentences. Its new word has as many
-  letters, is the same in every place and form (`Ada`, `ADA`, `Ada's`), and no two names share one.
-- A title of common words alone (`Range War`) is renamed wherever its words follow each other, but
-  for the word that is used most by itself: a question and a passage may share it.
-- A country and its adjective get words that show that they belong together.
-- Years move by one number of decades, so that ages, orders and "the 1990s" stay right.
+- A word is a name if it has a capital inside sentences. Its new word has as many letters and is the
+  same in every place and form (`Ada`, `ADA`, `Ada's`). No two names share a new word.
+- A title that has only common words (`Range War`) is renamed where its words appear in sequence,
+  except the word that is most frequent elsewhere: a question and a passage may share it.
+- A country and its adjective get words that show their relation.
+- Years move by one number of decades, so that ages, orders and "the 1990s" stay correct.
 
-Kept are months and days, the words of `_KEPT` (whose parts, as in `United States`, are common
-words), and words that are as often common words as names: the meaning of a question would go too.
+Unchanged are months, days, the words of `_KEPT` (parts of names such as `United States` are common
+words), and words that are as often common words as names. Renaming them would change the question.
 
-The idea of asking about replaced entities is that of SeedRG (arXiv:2605.08838).
+The idea of questions about replaced entities is from SeedRG (arXiv:2605.08838).
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from collections.abc import Iterable, Mapping, Sequence
 _WORD = re.compile(r"[^\W\d_]+")
 #: Years, also of a decade (`1990s`); two digits behind a dash (`1939-45`) are the end of a span.
 _YEAR = re.compile(r"(?<!\d)(1[0-9]{3}|20[0-9]{2})(?!\d)(?:([-\u2013/])(\d{2})(?!\d))?")
-#: A word behind one of these, or at the start of the text, may have its capital from there.
+#: A word after one of these, or at the start of the text, may be capitalized for that reason.
 _SENTENCE_END = re.compile(r"[.!?:;\u2026\"\u201c(\[]\s*$")
 _BRACKETS = re.compile(r"\s*\([^()]*\)$")
-#: Of the uses of a name inside sentences at most this share is in small letters.
+#: Maximum share of lower-case uses of a name.
 _COMMON_SHARE = 0.2
-#: Decades that years may move by, back or forth: never nothing, and few years to before 1000.
+#: Shifts of years, in decades: never 0, and few years move to before 1000.
 _DECADES = (-13, -11, -9, -7, -6, -4, 4, 6, 7)
 _CONSONANTS = "bdfghjklmnprstvz"
 _VOWELS = "aeiou"
@@ -46,7 +45,7 @@ _KEPT_LINES = (
     "ii iii iv vi vii viii ix xi xii xiii xiv xv xvi bc ad",
 )
 _KEPT = frozenset(" ".join(_KEPT_LINES).split())
-#: Countries with their adjectives, which no rule of spelling leads from one to the other.
+#: Countries with their adjectives, which no spelling rule derives.
 _COUNTRIES = (
     *("france french", "germany german", "italy italian", "spain spanish", "russia russian"),
     *("china chinese", "japan japanese", "india indian", "canada canadian", "wales welsh"),
@@ -64,9 +63,9 @@ _COUNTRY_ENDINGS = ("land", "landish")
 
 
 class Renaming:
-    """New words for the names that stand in `texts`, by `key`.
+    """Renaming of the names in `texts`, by `key`.
 
-    The same texts and key give the same words; another key gives others.
+    The same texts and key give the same words. Another key gives other words.
     """
 
     def __init__(self, texts: Iterable[str], titles: Iterable[str], key: str) -> None:
@@ -88,7 +87,7 @@ class Renaming:
         self._back = self._plain_words()
 
     def __call__(self, text: str) -> str:
-        """Returns `text` with every name, title of common words and year replaced."""
+        """Replace every name, title of common words and year in `text`."""
         matches = list(_WORD.finditer(text))
         renamed = []
         end = 0
@@ -102,9 +101,9 @@ class Renaming:
         return _YEAR.sub(lambda match: self._move_year(match, self.years), "".join(renamed))
 
     def undo(self, text: str) -> str:
-        """Returns `text` of the renamed world in the words of the plain one.
+        """Translate `text` of the renamed world back into the original words.
 
-        A plain name becomes its new word: who asks for one by heart finds nothing.
+        An original name becomes its new word, so that a search for a memorized name finds nothing.
         """
 
         def plain(match: re.Match[str]) -> str:
@@ -116,7 +115,7 @@ class Renaming:
         return _YEAR.sub(earlier, _WORD.sub(plain, text))
 
     def of(self, value: object) -> object:
-        """Returns `value`, JSON-like, with every text in it renamed; keys of objects stay."""
+        """Rename every text in `value`, which is JSON-like. Keys of objects are unchanged."""
         if isinstance(value, str):
             return self(value)
         if isinstance(value, Mapping):
@@ -130,9 +129,9 @@ class Renaming:
     def _rename_titles(
         self, titles: Iterable[str], new_words: _NewWords
     ) -> dict[str, dict[tuple[str, ...], dict[int, str]]]:
-        """Returns first word -> words of a title -> new words by place, of those without a name.
+        """Return first word -> words of a title -> new words by place, for titles without a name.
 
-        Words are in small letters; what stands in brackets at the end of a title is not of it.
+        Words are in lower case. A final bracket is not part of a title.
         """
         renamed: dict[str, dict[tuple[str, ...], dict[int, str]]] = {}
         for title in sorted(titles, key=len, reverse=True):
@@ -152,7 +151,7 @@ class Renaming:
         return renamed
 
     def _title_at(self, matches: Sequence[re.Match[str]], start: int) -> dict[int, str]:
-        """Returns the new words, by place, of the longest title whose words begin at `start`."""
+        """Return the new words, by place, of the longest title that begins at `start`."""
         for words, changed in self._titles.get(matches[start].group().lower(), {}).items():
             span = [match.group() for match in matches[start : start + len(words)]]
             if tuple(word.lower() for word in span) == words:
@@ -163,7 +162,7 @@ class Renaming:
         return {}
 
     def _plain_words(self) -> dict[str, str]:
-        """Returns new word -> plain word, and for a name also plain word -> new word."""
+        """Return new word -> original word, and for a name also the reverse."""
         plain = dict(self.words)
         for name, new in self.words.items():
             plain[new] = name
@@ -191,7 +190,7 @@ class Renaming:
 
 
 class _Uses:
-    """How often a word stands inside sentences with a capital, and anywhere in small letters."""
+    """Uses of a word: capitalized inside or at the start of sentences, and in lower case."""
 
     __slots__ = ("capital", "opening", "small")
 
@@ -201,7 +200,7 @@ class _Uses:
         self.small = 0
 
     def is_name(self, titled: bool) -> bool:
-        """Returns whether the word is a name; one that only begins sentences must be in a title."""
+        """Return True if the word is a name. Sentence openers must also be in a title."""
         if self.capital == 0:
             return titled and self.opening > 0 and self.small == 0
         return self.small <= _COMMON_SHARE * (self.small + self.capital)
@@ -226,7 +225,7 @@ def _count_uses(texts: Iterable[str]) -> dict[str, _Uses]:
 
 
 def _replaced(word: str, new_words: Mapping[str, str]) -> str:
-    """Returns the new word for `word`, in its letters; `word` itself where there is none."""
+    """Return the new word for `word` in the same case, or `word` if there is none."""
     new = new_words.get(word.lower())
     if new is None:
         return word
@@ -234,7 +233,7 @@ def _replaced(word: str, new_words: Mapping[str, str]) -> str:
 
 
 def _in_letters_of(word: str, new: str) -> str:
-    """Returns `new` in capitals, with a capital or in small letters, as `word` is."""
+    """Return `new` in the case of `word`: upper, capitalized or lower."""
     if word.isupper() and len(word) > 1:
         return new.upper()
     if word[0].isupper():
@@ -243,14 +242,14 @@ def _in_letters_of(word: str, new: str) -> str:
 
 
 class _NewWords:
-    """Words that can be spoken and that are not `taken`, each made once."""
+    """Generator of distinct pronounceable words that are not `taken`."""
 
     def __init__(self, taken: frozenset[str], chance: random.Random) -> None:
         self._used = set(taken)
         self._chance = chance
 
     def of_names(self, old_words: Iterable[str]) -> dict[str, str]:
-        """Returns a word for each of `old_words`, in small letters."""
+        """Return a new word in lower case for each of `old_words`."""
         words: dict[str, str] = {}
         for name in old_words:
             words[name] = self.make(len(name))
@@ -263,7 +262,7 @@ class _NewWords:
         return words
 
     def make(self, length: int) -> str:
-        """Returns a new word of `length` letters, or of more where those are used up."""
+        """Return a new word of `length` letters, or a longer one if those run out."""
         tries = 0
         word = self._pronounceable(length)
         while word in self._used:

@@ -1,4 +1,4 @@
-"""Questions that are asked again in nearly the same words: they are right or wrong together."""
+"""Detect questions that repeat another one in nearly the same words."""
 
 import re
 import unicodedata
@@ -11,21 +11,25 @@ _WORDS = (
     "its me my name of on or please s say so tell that the their them then there these they this "
     "those to us was we were what when where which who whom whose why will with would you"
 )
-#: Words of English that two wordings of one question may differ in.
+#: English function words. Two wordings of one question may differ in them.
 _FUNCTION_WORDS = frozenset(_WORDS.split())
-#: Words of content that two wordings must share.
+#: Minimum number of content words that two wordings must share.
 _LEAST_SHARED = 2
 
 
 def repeat_keys(question: str, answers: Sequence[str]) -> list[Hashable]:
-    """Keys that `question` shares with wordings of the same question.
+    """Return the keys that `question` shares with other wordings of it.
 
-    Two wordings share a key where they have the same words of content, in any order; or, with the
-    same first answer, where they differ in one word each that is neither a name nor a number (a
-    word in lower case).
+    Two wordings share a key if they have the same content words, in any order. If they also have
+    the same first answer, each may have one other lower-case word, which is neither a name nor a
+    number.
+
+    Args:
+        question: Text of the question.
+        answers: Gold answers.
     """
     words = re.findall(r"\w+", unicodedata.normalize("NFKC", question))
-    content: dict[str, bool] = {}  # word -> whether it may differ
+    content: dict[str, bool] = {}  # Maps each word to True if it may differ between wordings.
     for word in words:
         key = word.lower()
         if key not in _FUNCTION_WORDS:

@@ -1,8 +1,8 @@
-"""Train, validation and test: seeded, and disjoint by id, by normalised question and by passage.
+"""Seeded train, validation and test splits, disjoint by id, question and passage.
 
 Questions that share a gold passage or a sub-question vary together: a program that finds or misses
-a passage does so for every question that needs it. Such questions are a cluster in a test, and none
-of them may be in training while another is held out.
+a passage does so for every question that needs it. Such questions form a cluster in a test. A
+training set must not contain a question that is linked with a held-out one.
 """
 
 import math
@@ -22,19 +22,19 @@ from ragbench.errors import ConfigError
 from ragbench.words import question_key
 
 Shares = tuple[float, float, float]
-#: Where none are given.
+#: Default shares of train, validation and test.
 FRACTIONS = "0.4,0.2,0.4"
 Disjoint = Literal["passages", "questions"]
 
 _NAMES: tuple[Split, ...] = get_args(Split)
-#: Where a question is in several splits, the first of these keeps it.
+#: Precedence of splits for a question that is in several of them.
 _PRECEDENCE: Mapping[Split | None, int] = {"test": 0, "validation": 1, "train": 2, None: 3}
-#: The name under which the order of a given split is drawn.
+#: Names in the seed of the order of an assigned split.
 _SEEDED_AS: Mapping[str, str] = {"test": "held-out"}
 
 
 class Splits(NamedTuple):
-    """Examples by split; how many were dropped as duplicates, or for a held-out passage."""
+    """Examples by split, and how many were dropped as duplicates or for held-out links."""
 
     examples: dict[Split, list[dspy.Example]]
     duplicates: int
@@ -51,19 +51,26 @@ def split_examples(
     in_order: Collection[str] = (),
     contexts: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> Splits:
-    """Returns the examples in a seeded order, cut into train, validation and test by `fractions`.
+    """Shuffle the examples with a seed and cut them into splits.
 
-    Of examples that ask the same question of the same passages one is kept, by test before
-    validation and train. `contexts` has the passages of each by qid; where they differ, the others
-    follow the first into its split. The first n of a split are the same for every n. `assigned`
-    maps qids to the split that they are already, as an official evaluation part is: they alone
-    become it, and the others are cut into the other splits in proportion. The splits of `in_order`
-    stay in the order given.
+    The first n examples of a split are the same for every n. Linked questions go into one split.
+    Questions that are linked with an assigned one are dropped. This rule is not applied if two
+    assigned splits are linked, if a size would be off by more than 2 % of the questions, or if more
+    than half of the questions to cut would be dropped.
 
-    Questions that are linked, directly or over others, by gold passages or sub-questions go into
-    one split, or are dropped where they are linked with an assigned one, unless the shares of the
-    splits could not then be met within 2 % of all questions, or more than half of those to be cut
-    would be dropped.
+    Args:
+        examples: Examples.
+        seed: Seed.
+        fractions: Shares of train, validation and test.
+        assigned: Split of each question id that has one already, such as an official evaluation
+            part. Only these questions are in that split. The others are cut into the other splits.
+        in_order: Splits that keep their order.
+        contexts: Own passages of each question id. Of examples with the same question and passages
+            one remains: test before validation before train. If the passages differ, the others
+            follow the first into its split.
+
+    Returns:
+        The splits.
     """
     unique: dict[str, dspy.Example] = {}
     twins: dict[str, list[dspy.Example]] = {}
@@ -77,13 +84,13 @@ def split_examples(
     unassigned: list[dspy.Example] = []
     for example in unique.values():
         (fixed[assigned[example.qid]] if example.qid in assigned else unassigned).append(example)
-    # One generator per part: the order of one must not hang on the length of the other.
+    # One generator per part: the order of one must not depend on the length of the other.
     random.Random(f"{seed}:rest").shuffle(unassigned)
     for name, members in fixed.items():
         if name not in in_order:
             random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(members)
     free = [0.0 if members else f for members, f in zip(fixed.values(), fractions, strict=True)]
-    if not any(free):  # the first split that is not given takes all
+    if not any(free):  # The first split without assigned questions takes all.
         free[next((i for i, members in enumerate(fixed.values()) if not members), 0)] = 1.0
     remaining = iter(unassigned)
     cut = [list(islice(remaining, size)) for size in _targets(len(unassigned), free)]
@@ -110,7 +117,7 @@ def split_examples(
 
 
 def _targets(n: int, shares: Sequence[float]) -> list[int]:
-    """Returns the sizes of train, validation and test for `n` examples in these `shares`."""
+    """Return the sizes of train, validation and test for `n` examples in these shares."""
     train, validation, test = (share / sum(shares) for share in shares)
     end_of_train = n if not validation + test else round(n * train)
     end_of_validation = n if not test else round(n * (train + validation))
@@ -118,9 +125,10 @@ def _targets(n: int, shares: Sequence[float]) -> list[int]:
 
 
 def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[list[dspy.Example]]:
-    """Linked examples together: the largest sets first, each to the split that lacks the most.
+    """Cut the examples and keep linked ones together.
 
-    Splits keep the order of `examples`. Where nothing is linked, they are cut one after another.
+    The largest groups come first, and each goes to the split that lacks the most. Splits keep the
+    order of `examples`. If nothing is linked, the splits are consecutive parts.
     """
     groups: dict[int, list[int]] = defaultdict(list)
     for i, root in enumerate(linked(list(map(links, examples)))):
@@ -140,7 +148,7 @@ def _by_passage(examples: list[dspy.Example], targets: Sequence[int]) -> list[li
 
 
 def parse_fractions(text: str) -> Shares:
-    """Returns the shares in a text such as `0.4,0.2,0.4`; ConfigError where they are none."""
+    """Parse shares such as `0.4,0.2,0.4`. Raises ConfigError if they are invalid."""
     with suppress(ValueError):
         train, validation, test = shares = tuple(map(float, text.split(",")))
         if min(shares) >= 0 and math.isclose(sum(shares), 1.0, abs_tol=1e-6):

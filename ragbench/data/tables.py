@@ -1,6 +1,6 @@
-"""Read tables record by record: CSV, TSV, Excel, Parquet, and folders that `save_to_disk` wrote.
+"""Read tables record by record: CSV, TSV, Excel, Parquet, `save_to_disk` folders.
 
-pandas would guess types by column, and lose texts such as 007, so text tables are read by `csv`.
+pandas infers a type for each column and changes texts such as 007, so `csv` reads text tables.
 """
 
 import csv
@@ -14,22 +14,22 @@ from ragbench.data.text_files import first_line, opened, reading
 from ragbench.data.values import Cell, plain
 from ragbench.errors import DataError, needs_extra
 
-#: The place of a record in its file, and the record.
+#: Position of a record in its file, and the record.
 Rows = Iterator[tuple[str, dict[str, Any]]]
 
 _ROWS_AT_ONCE = 500
-#: A file that unpacks to more bytes than these, and than so many times its size, is a bomb.
+#: Limits of the unpacked size: in bytes, and as a multiple of the file size.
 _MOST_UNPACKED, _MOST_TIMES = 256 << 20, 1000
 
 
 def text_rows(path: Path, encoding: str, separator: str) -> Rows:
-    """Yield the records of a text table. Blank rows are left out; an empty cell is None.
+    """Yield the records of a text table. Skips blank rows; an empty cell is None.
 
     Args:
-        path: File, with the names of its columns in the first row.
+        path: File with column names in the first row.
         encoding: Encoding of a text that is not UTF-8.
-        separator: Separator where the file does not say another: by `sep=;` in its first line, or
-            by names that only semicolons or tabs divide.
+        separator: Default separator. The file may declare another by `sep=;` in its first line, or
+            by column names that only semicolons or tabs separate.
     """
     csv.field_size_limit(2**31 - 1)  # a cell may hold a whole document
     quoting: Any = csv.QUOTE_MINIMAL
@@ -69,11 +69,11 @@ def _has_text(cells: Sequence[str]) -> bool:
 
 
 def _is_quoted(path: Path, encoding: str) -> bool:
-    """Return whether a file of tabs has cells in quotation marks, as spreadsheets write it.
+    """Return True if a tab-separated file quotes cells, as spreadsheets do.
 
-    Files of search have none: a mark is a character there. A file is quoted if it can be read so
-    as a whole, all rows as wide as the head, and the head is quoted, or a mark is doubled, or a
-    cell holds a tab or the end of a line.
+    In files of retrieval projects a quotation mark is an ordinary character. A file is quoted if
+    all of its rows can be read as quoted cells with the width of the header, and the header is
+    quoted, a mark is doubled, or a cell holds a tab or a line break.
     """
     try:
         with opened(path, encoding) as file:
@@ -92,14 +92,14 @@ def _is_quoted(path: Path, encoding: str) -> bool:
 
 
 def excel_sheets(path: Path) -> Iterator[tuple[str, Rows]]:
-    """Yield the title and the records of each sheet; formulas as last computed."""
+    """Yield the title and the records of each sheet, with the last computed values."""
     with needs_extra(str(path)):
         import openpyxl
     try:
         with path.open("rb") as file:
             book = openpyxl.load_workbook(file, read_only=True, data_only=True)
             for sheet in book.worksheets:
-                sheet.reset_dimensions()  # a file may claim any size
+                sheet.reset_dimensions()  # A file may claim any size.
                 yield sheet.title, _sheet_rows(path, sheet.iter_rows(values_only=True))
     except DataError:
         raise
@@ -164,7 +164,7 @@ def saved_rows(path: Path) -> Rows:
 
 
 def _records(path: Path, batches: Iterable[Any]) -> Rows:
-    """Yield the rows of Arrow batches; a file that unpacks to far more than its size is refused."""
+    """Yield the rows of Arrow batches. Rejects a file that unpacks to far more than its size."""
     size = path.stat().st_size
     most = max(_MOST_UNPACKED, _MOST_TIMES * size)
     unpacked = 0
@@ -178,8 +178,8 @@ def _records(path: Path, batches: Iterable[Any]) -> Rows:
                 unpacked += sum(len(value) for value in record.values() if isinstance(value, str))
                 if unpacked > most:
                     raise DataError(
-                        f"{path}: unpacks to more than {most >> 20:,} MB from {size >> 10:,} kB, "
-                        "as no data set does; check where it is from"
+                        f"{path}: unpacks to more than {most >> 20:,} MB from {size >> 10:,} kB; "
+                        "check the source of the file"
                     )
                 number += 1
                 yield f"record {number}", plain(record)

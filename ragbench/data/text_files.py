@@ -1,4 +1,4 @@
-"""Open the text files of data; whatever is wrong becomes one line that names the file."""
+"""Open the text files of data, and report each problem in one line that names the file."""
 
 import codecs
 import contextlib
@@ -8,7 +8,7 @@ from typing import TextIO
 
 from ragbench.errors import DataError
 
-#: Bytes of a file from which its encoding is guessed.
+#: Number of bytes of a file from which its encoding is guessed.
 _JUDGED_BYTES = 200_000
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -17,7 +17,7 @@ def check_regular(path: Path) -> tuple[int, int]:
     """Return the size in bytes and the time of the last change in nanoseconds.
 
     Raises:
-        DataError: It is not a regular file: a pipe or a device would be waited for.
+        DataError: `path` is not a regular file. Reading a pipe or a device could block.
     """
     with reading(path):
         status = path.stat()
@@ -28,10 +28,14 @@ def check_regular(path: Path) -> tuple[int, int]:
 
 
 def read_text(path: Path, encoding: str = "") -> str:
-    """Return the text of a file: UTF-8 if it can be, else UTF-16 by its mark, else `encoding`.
+    """Return the text of a file: UTF-8 if valid, else UTF-16 by its mark, else `encoding`.
+
+    Args:
+        path: File.
+        encoding: Encoding of a file that is neither.
 
     Raises:
-        DataError: The file cannot be read, or is in another encoding.
+        DataError: The file cannot be read, or has another encoding.
     """
     with opened(path, encoding) as file:
         text = file.read()
@@ -42,7 +46,7 @@ def read_text(path: Path, encoding: str = "") -> str:
 
 @contextlib.contextmanager
 def opened(path: Path, encoding: str = "", newline: str = "") -> Iterator[TextIO]:
-    """Open a file of text as `read_text` reads it."""
+    """Open a text file with the encoding that `read_text` detects."""
     with reading(path, encoding):
         with path.open("rb") as start:
             if start.read(2) in _MARKS:
@@ -58,7 +62,7 @@ def _is_utf8(path: Path) -> bool:
         decoder = codecs.getincrementaldecoder("utf-8")()
         try:
             while block := file.read(1 << 20):
-                if b"\x00" in block:  # as texts in UTF-16 have
+                if b"\x00" in block:  # Typical of UTF-16.
                     return False
                 decoder.decode(block)
             decoder.decode(b"", final=True)
@@ -69,18 +73,18 @@ def _is_utf8(path: Path) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path, encoding: str = "") -> Iterator[None]:
-    """Turn what reading `path` raises into one line."""
+    """Convert errors of reading `path` into a one-line DataError."""
     try:
         yield
     except FileNotFoundError:
         raise DataError(
-            f"no such file: {path}; paths are of the working folder, {Path.cwd()}"
+            f"no such file: {path}; paths are relative to the working folder, {Path.cwd()}"
         ) from None
     except UnicodeError:
         raise DataError(_wrong_encoding(path, encoding)) from None
     except LookupError:
         raise DataError(
-            f"--encoding {encoding!r} is no text coding; choose one such as latin-1 or utf-16"
+            f"--encoding {encoding!r} is not a known encoding; use one such as latin-1 or utf-16"
         ) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path itself
         reason = getattr(error, "strerror", None) or first_line(error)
@@ -88,7 +92,7 @@ def reading(path: Path, encoding: str = "") -> Iterator[None]:
 
 
 def _wrong_encoding(path: Path, encoding: str) -> str:
-    """Return the message for a file in another encoding: the byte and the likely encoding."""
+    """Return the message for a wrong encoding, with the byte and the likely encoding."""
     from charset_normalizer import from_bytes  # slow to import, and rarely needed
 
     content = path.read_bytes()

@@ -1,6 +1,7 @@
-"""Twins of a data set: the same questions in a world that nobody knows, or without an answer.
+"""Twins of a data set: the same questions in an unknown world, or without an answer.
 
-Both keep the ids of questions, so that a run over a twin is paired with one over the original.
+Both keep the ids of questions, so that a run over a twin can be paired with a run over the
+original.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ragbench.data.renaming import Renaming
 from ragbench.errors import DataError
 from ragbench.passages import Corpus, Passage
 
-#: Fields of an example that are no text about the world.
+#: Fields of an example without text about the world.
 _NOT_RENAMED = frozenset(
     {"qid", "qtype", "hops", "cluster", "level", "source", "f1", "answerable"}
     | {"answer_id", "evidences_id", "document"}
@@ -25,17 +26,21 @@ _NOT_RENAMED = frozenset(
 
 
 def renamed(dataset: Dataset, key: str) -> Dataset:
-    """Returns `dataset` with every name and year in questions, passages and answers changed.
+    """Return a copy of `dataset` with new names and years in questions, passages and answers.
 
-    See `ragbench.data.renaming`. The passages are held in memory.
+    See `ragbench.data.renaming`. The passages are in memory.
+
+    Args:
+        dataset: Data set.
+        key: Seed of the new words.
 
     Raises:
-        DataError: the texts hold no name, as where all is in small letters.
+        DataError: The texts hold no name, for example because all words are in lower case.
     """
     every = dataset.every
     rename = Renaming(_texts(dataset, every), (p.title for p in dataset.corpus), key)
     if not rename.words:
-        raise DataError(f"{dataset.name} holds no name written with a capital, so none is changed")
+        raise DataError(f"{dataset.name} has no capitalized name, so nothing can be renamed")
     corpus = dataset.corpus
     alignment = {}
     for pid, facts in corpus.alignment.items():
@@ -55,21 +60,25 @@ def renamed(dataset: Dataset, key: str) -> Dataset:
 
 
 def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
-    """Returns `dataset` with one gold passage of `share` of the questions out of reach.
+    """Return a copy of `dataset` in which some questions lack a gold passage.
 
-    The passage leaves the question's own passages, or the corpus where all search that. A question
-    that has lost one has `answerable` False and neither gold passages nor supporting facts; the
-    others have it True. In a
-    pooled corpus a question that shares the passage loses it too. Questions whose gold passages are
-    not known stay as they are.
+    The passage is removed from the question's own passages, or from a pooled corpus, where every
+    question with that passage loses it. A question that lost a passage has `answerable` False and
+    neither gold passages nor supporting facts. Other questions have it True. A question without
+    known gold passages is unchanged.
+
+    Args:
+        dataset: Data set.
+        share: Share of the questions with gold passages, in (0, 1].
+        seed: Seed of the selection.
 
     Raises:
-        DataError: no question's gold passages are known.
+        DataError: No question has known gold passages.
     """
     every = dataset.every
     with_gold = [example for example in every if example.gold_pids]
     if not with_gold:
-        raise DataError(f"{dataset.name} has no gold passages, so that none can be taken away")
+        raise DataError(f"{dataset.name} has no known gold passages, so none can be removed")
     chance = random.Random(f"ragbench unanswerable {seed}")
     chosen = chance.sample(with_gold, max(1, round(share * len(with_gold))))
     removed = {str(example.qid): chance.choice(sorted(example.gold_pids)) for example in chosen}

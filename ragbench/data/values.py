@@ -1,8 +1,8 @@
-"""Values of cells, JSON and Python as one kind of thing: the values that JSON has.
+"""Normalize values of cells, JSON and Python to JSON values.
 
-A value means the same through every door: a cell of CSV, Excel or Parquet, JSON, or Python. Dates
-become ISO dates, numbers of any library become numbers, and the text of a list becomes that list,
-whether JSON, Python, numpy or pandas wrote it.
+A value has the same meaning in a cell of CSV, Excel or Parquet, in JSON and in Python. Dates become
+ISO dates and numbers of any library become numbers. The text of a list becomes that list if JSON,
+Python, numpy or pandas wrote it.
 """
 
 import ast
@@ -18,11 +18,11 @@ from decimal import Decimal
 from typing import Any
 
 _TRUTH = {"True": True, "TRUE": True, "False": False, "FALSE": False}
-#: A whole number as a program writes it whose column also has empty cells.
+#: A whole number as written by a program if its column has empty cells.
 _WHOLE = re.compile(r"[+-]?\d{1,15}\.0")
-#: A date as a program writes it that knows only dates with a time.
+#: A date as written by a program that supports only dates with a time.
 _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[ T]00:00(?::00(?:\.0+)?)?")
-_NO_VALUE = frozenset({"NAType", "NaTType"})  # of pandas
+_NO_VALUE = frozenset({"NAType", "NaTType"})  # Types of pandas.
 _SPACES = frozenset(
     {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 )
@@ -33,12 +33,12 @@ _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 class Cell(str):
-    """A text of a table without types, such as CSV: it may be a number or a truth value."""
+    """Text of a table without types, such as CSV. It may be a number or a truth value."""
 
     __slots__ = ()
 
     def typed(self) -> Any:
-        """Return the truth value or whole number that a program wrote; any other text unchanged."""
+        """Return the truth value or whole number in the cell, or the text unchanged."""
         if self in _TRUTH:
             return _TRUTH[self]
         if _WHOLE.fullmatch(self):
@@ -47,22 +47,22 @@ class Cell(str):
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it.
+    """Convert a value to a JSON value.
 
     Args:
-        value: Cell, JSON value or Python object. Scalars and arrays of numpy, missing values of
-            pandas, decimals, dates and bytes of UTF-8 are known.
+        value: Cell, JSON value or Python object: also scalars and arrays of numpy, missing values
+            of pandas, decimals, dates and UTF-8 bytes.
 
     Returns:
-        A text, number, truth value, list, object, or None for a missing value. An object of another
-        kind is returned unchanged: the type of its field refuses it.
+        A text, number, truth value, list or object, or None for a missing value. Other objects are
+        returned unchanged, and the type of their field rejects them.
     """
     if value is None or isinstance(value, str | bool | int):
         return value
     if type(value).__name__ in _NO_VALUE:
         return None
     if hasattr(value, "dtype") and hasattr(value, "tolist"):
-        if value.dtype.kind == "M":  # nanoseconds would become a number
+        if value.dtype.kind == "M":  # Nanoseconds would become a number.
             value = value.astype("datetime64[us]")
         return plain(value.tolist())
     if isinstance(value, Mapping):
@@ -90,17 +90,17 @@ def _plain_scalar(value: Any) -> Any:
 
 
 def without_midnight(text: str) -> str:
-    """Return the date of a date with the time 00:00; any other text unchanged."""
+    """Return only the date if the time is 00:00, else the text unchanged."""
     if match := _MIDNIGHT.fullmatch(text):
         return match[1]
     return text
 
 
 def unpacked(value: Any) -> Any:
-    """Return the list or object that a text spells; any other value unchanged.
+    """Parse a text that holds a list or an object. Return any other value unchanged.
 
-    JSON, Python's literals, and arrays as numpy and pandas write them (`['Ann Bo' 'A. Bo']`,
-    `array(['Ann Bo'], dtype=object)`) are known.
+    Accepts JSON, Python literals, and arrays as numpy and pandas write them (`['Ann Bo' 'A. Bo']`,
+    `array(['Ann Bo'], dtype=object)`).
     """
     if not isinstance(value, str) or not value.startswith(("[", "{", "(", "array(")):
         return value
@@ -119,13 +119,13 @@ def unpacked(value: Any) -> Any:
 
 
 def _with_commas(text: str) -> str:
-    """Return the text of a list with a comma between any two values and without calls.
+    """Insert commas between the values of a list in text form, and remove calls.
 
-    numpy writes a blank between values, where Python would join texts. `array([...], dtype=object)`
-    and `np.str_('...')` are what is in their brackets.
+    numpy separates values by a blank, where Python would join texts. Calls such as `array([...],
+    dtype=object)` and `np.str_('...')` become their argument.
     """
     tokens: list[str] = []
-    is_call: list[bool] = []  # for each open bracket
+    is_call: list[bool] = []  # One entry per open bracket.
     before = ""
     try:
         for kind, token, *_ in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
@@ -148,6 +148,6 @@ def _with_commas(text: str) -> str:
                 continue
             tokens.append(_CONSTANTS.get(token, token))
             before = "value" if kind in _VALUES or token in _CLOSING else token
-    except (tokenize.TokenError, SyntaxError):  # a text that only begins like a list
+    except (tokenize.TokenError, SyntaxError):  # Only the beginning looks like a list.
         return text
     return " ".join(tokens)

@@ -1,6 +1,6 @@
-"""Import the predictions of another system as a run: scored, compared and shown like any other.
+"""Import the predictions of another system as a run, to score and compare it.
 
-A file has one record per question: `id` (or the `question`), `answer`, and where they are known
+A file has one record per question: `id` (or `question`) and `answer`. Optional fields are
 `passages` (texts, titles or ids, best first), `supporting_facts`, `evidence`, `tokens`, `calls`,
 `cost_usd` and `latency_s`. `--prediction-field` maps other names. The official prediction files of
 HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need no mapping, nor do AutoRAG's. A question
@@ -64,7 +64,7 @@ _NEVER_KNOWN = ("embedding_and_reranking_calls", "embedding_and_reranking_tokens
 _NEVER_SHOWN = ("path", "searches")
 #: Keys that may name a passage that is an object; the first one present counts.
 _PASSAGE_KEYS = ("id", "pid", "doc_id", "title", "text", "contents", "content")
-#: Fields of the answer: ours, MuSiQue's, GraphRAG-Bench's and AutoRAG's.
+#: Names of the answer field: ours, MuSiQue's, GraphRAG-Bench's and AutoRAG's.
 _ANSWER_KEYS = ("answer", "predicted_answer", "generated_answer", "generated_texts")
 
 
@@ -90,14 +90,14 @@ def _as_names(value: Any) -> Any:
 
 
 def _no_text(value: Any) -> Any:
-    """Return None for the evidence of GraphRAG-Bench, which is a text and not a list of triples."""
+    """Return an empty tuple for the evidence of GraphRAG-Bench, which is a text."""
     if isinstance(value, str):
         return ()
     return value
 
 
 class PredictionRecord(FileRecord):
-    """One record of a file of predictions; a blank answer is no answer."""
+    """Record of a file of predictions. A blank answer counts as missing."""
 
     option = "--prediction-field"
 
@@ -124,7 +124,7 @@ class PredictionRecord(FileRecord):
     as_written: Any = None
 
     def ledger(self, model: str) -> Ledger:
-        """Return calls that sum to the given totals; none if nothing is known."""
+        """Return a call with the reported totals. No call if nothing is known."""
         ledger = Ledger([], CriticalPath())
         if (self.tokens, self.calls, self.cost_usd) != (None, None, None):
             call = Call(
@@ -138,13 +138,13 @@ class PredictionRecord(FileRecord):
         return ledger
 
     def unknown(self) -> list[str]:
-        """Return the amounts that the record lacks."""
+        """Return the names of the amounts that the record lacks."""
         unknown = [name for name in _COLUMNS_OF if getattr(self, name) is None]
         return [*unknown, *_NEVER_KNOWN]
 
 
 def folder_of(name: str) -> Path:
-    """Return the default run folder of the system `name`; it is always directly below `runs`."""
+    """Return the default run folder of the system `name`, directly below `runs`."""
     return Path("runs") / ("imported-" + re.sub(r"[^\w.-]", "_", name))
 
 
@@ -156,7 +156,7 @@ def import_run(
     folder: Path,
     fields: Mapping[str, str] = MappingProxyType({}),
 ) -> Evaluation:
-    """Write the predictions in `file` as a run. A failed import leaves nothing behind.
+    """Write the predictions in a file as a run. A failed import leaves no files.
 
     Args:
         config: Data settings of the questions.
@@ -170,11 +170,11 @@ def import_run(
         The run.
 
     Raises:
-        DataError: The file cannot be read, or none of it is of the questions.
-        RunError: There is a run in `folder`, or it cannot be written.
+        DataError: The file cannot be read, or no prediction matches a question.
+        RunError: `folder` holds a run already, or it cannot be written.
     """
     if is_run(folder):
-        raise RunError(f"{folder} holds a run already; give another --out")
+        raise RunError(f"{folder} already holds a run; choose another --out")
     dataset = load_dataset(config.data_settings())
     examples = dataset.select(config.split, config.limit)
     predictions = read_predictions(file, fields, config.encoding or "")
@@ -224,7 +224,7 @@ def _card(
 
 
 def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
-    """Write a run to a temporary folder and rename it, so that `folder` is whole or not there."""
+    """Write a run to a temporary folder and rename it, so that `folder` is never incomplete."""
     unfinished = None
     try:
         make_folder(folder.parent)
@@ -232,7 +232,7 @@ def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
         with Store(unfinished, card) as store:
             for record in records:
                 store.write(record)
-        write_json(unfinished / SUMMARY, reopen(unfinished).stored())  # for lists of runs
+        write_json(unfinished / SUMMARY, reopen(unfinished).stored())  # Lists of runs read it.
         unfinished.chmod(0o755)
         unfinished.rename(folder)
     except (OSError, sqlite3.Error) as error:
@@ -257,12 +257,11 @@ def read_predictions(
         encoding: Encoding of a text that is not UTF-8.
 
     Returns:
-        The predictions of each key; several only for the two questions of an id in MuSiQue's Full
-        set.
+        The predictions of each key. Only in MuSiQue's Full set two questions share an id.
 
     Raises:
         DataError: The file cannot be read, a prediction has neither id nor question, no prediction
-            has an answer, or two are of one question.
+            has an answer, or two predictions are for one question.
     """
     predictions: dict[str, list[PredictionRecord]] = {}
     unanswered: Row | None = None
@@ -285,7 +284,7 @@ def read_predictions(
             fail(row, "id", missing(PredictionRecord, row, "id"))
         same = predictions.setdefault(key, [])
         if same and not (record.answerable is not None and len(same) == 1):
-            raise DataError(f"{row.where}: {key!r} has a prediction already")
+            raise DataError(f"{row.where}: {key!r} already has a prediction")
         same.append(record)
     if first_row is not None and never_there:
         map_fields(first_row, fields, PredictionRecord.option)  # raises, and names the fields
@@ -296,7 +295,7 @@ def read_predictions(
 
 
 def _rows(file: Path, encoding: str) -> Iterator[Row]:
-    """Yield records; those of an official file of HotpotQA or 2WikiMultiHopQA by id."""
+    """Yield the records. An official file of HotpotQA or 2WikiMultiHopQA has them by id."""
     content = read_json(file, encoding) if file.suffix.lower() == ".json" else None
     if not isinstance(content, Mapping) or not isinstance(content.get("answer"), Mapping):
         yield from read_rows(file, encoding)
@@ -319,9 +318,9 @@ def _rows(file: Path, encoding: str) -> Iterator[Row]:
 def _paired(
     questions: Sequence[dspy.Example], examples: Sequence[dspy.Example], predictions: Predictions
 ) -> list[tuple[dspy.Example, PredictionRecord]]:
-    """Return each example with its prediction, an empty one if there is none.
+    """Return each example with its prediction, or with an empty one.
 
-    Questions of MuSiQue's Full set share an id: the file has them in the order of `questions`.
+    Questions of MuSiQue's Full set that share an id are in the order of `questions`.
     """
     uses: Counter[str] = Counter()
     numbers: dict[str, int] = {}
@@ -352,7 +351,7 @@ def _records(
     """Return the scored records.
 
     The evidence of a question is unknown if no prediction of the file names passages, if its own
-    does not, or if none of the passages that it names is in the data.
+    prediction does not, or if the data has none of the named passages.
     """
     mentions = [row.passages or _cited_pids(example, row) for example, row in pairs]
     matcher = PassageMatcher(dataset.corpus, chain.from_iterable(mentions))
@@ -389,7 +388,7 @@ def _record(
     prediction = None
     failure = None
     if row.answer is None:
-        failure = Failure("import", "NoPrediction", "the file has no answer to this question")
+        failure = Failure("import", "NoPrediction", "the file has no answer for this question")
     else:
         hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
         cited = list(map(list, row.supporting_facts)) or _cited_pids(example, row) or None

@@ -1,9 +1,9 @@
-"""Finished runs as the prediction files that the official scripts of data sets score.
+"""Export of finished runs as prediction files for the official scripts of data sets.
 
-HotpotQA's and 2WikiMultiHopQA's are one object of answers, supporting facts and evidence by id;
-MuSiQue's has a line per question. An answer that was imported is written as its file had it. A
-question that failed has no answer: the first two leave it out, and MuSiQue's, whose script wants
-every question, has a blank one.
+The files of HotpotQA and 2WikiMultiHopQA are one object with answers, supporting facts and evidence
+by id. MuSiQue's file has one line per question. An imported answer is written as in its own file. A
+failed question has no answer: the first two formats omit it, and MuSiQue's, whose script requires
+every question, has a blank answer.
 """
 
 import json
@@ -21,7 +21,7 @@ def _answer(record: Record) -> Any:
 
 
 def _facts(record: Record) -> list[list[Any]]:
-    """The sentences that the program names, in its order."""
+    """Return the sentences that the program names, in its order."""
     named = predicted_facts(record) or set()
     ordered: list[list[Any]] = []
     for item in record.citations or ():
@@ -31,7 +31,7 @@ def _facts(record: Record) -> list[list[Any]]:
 
 
 def hotpotqa_file(records: Sequence[Record]) -> str:
-    """The content of a prediction file of HotpotQA's script v1."""
+    """Return the content of a prediction file for HotpotQA's script v1."""
     answered = []
     for record in records:
         if not record.failed:
@@ -42,7 +42,7 @@ def hotpotqa_file(records: Sequence[Record]) -> str:
 
 
 def wiki_file(records: Sequence[Record]) -> str:
-    """The content of a prediction file of 2WikiMultiHopQA's script v1.1."""
+    """Return the content of a prediction file for 2WikiMultiHopQA's script v1.1."""
     content = json.loads(hotpotqa_file(records))
     evidence: dict[str, list[list[str]]] = {}
     for record in records:
@@ -60,7 +60,7 @@ def _is_triple(fact: Any) -> bool:
 
 
 def musique_file(records: Sequence[Record]) -> str:
-    """The content of a prediction file of MuSiQue's script v1.0."""
+    """Return the content of a prediction file for MuSiQue's script v1.0."""
     lines: list[str] = []
     for record in records:
         pids = record.extra.get("paragraph_pids", ())
@@ -76,7 +76,7 @@ def musique_file(records: Sequence[Record]) -> str:
     return "".join(lines)
 
 
-#: Name of the script's data set -> what makes the content of its file.
+#: Name of the script's data set -> function that returns the content of its file.
 FILES: dict[str, Callable[[Sequence[Record]], str]] = {
     "hotpotqa": hotpotqa_file,
     "2wiki": wiki_file,
@@ -85,10 +85,18 @@ FILES: dict[str, Callable[[Sequence[Record]], str]] = {
 
 
 def write_predictions(target: str, runs: Sequence[Sequence[Record]], output: Output) -> str:
-    """Write the records of one run as `target`, and say what was written.
+    """Write the records of one run in the format of an official script.
+
+    Args:
+        target: Format, a key of `FILES`.
+        runs: Records of each run.
+        output: Output file.
+
+    Returns:
+        A sentence with the number of answers.
 
     Raises:
-        ConfigError: there is another number of runs.
+        ConfigError: `runs` does not have exactly one run.
     """
     if len(runs) != 1:
         raise ConfigError(f"--to {target} writes one run to a file, not {len(runs)}; name one")

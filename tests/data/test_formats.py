@@ -139,7 +139,7 @@ def test_2wiki_with_its_alias_file(write):
     assert found["b"].evidence_forms == [[["Red Sky"], ["author"], ["Ann Lee"]]]
     with pytest.raises(ConfigError, match="answer_id"):
         load_dataset(spec.but(data_file=write([base], "bare.json")))
-    with pytest.raises(ConfigError, match="2wikimultihopqa alone"):
+    with pytest.raises(ConfigError, match="only with 2wikimultihopqa"):
         load_dataset(spec.but(dataset="hotpotqa"))
 
 
@@ -217,7 +217,7 @@ CORPUS = {"corpus_file": "corpus"}
     [
         ({"dataset": "hotpot"}, UnknownNameError, "hotpotqa"),
         ({"view": "chunk", "setting": "distractor"}, ConfigError, "--setting pooled"),
-        ({"hub": True}, ConfigError, "leave out files and hub"),
+        ({"hub": True}, ConfigError, "remove files and hub"),
         ({"dataset": "hotpotqa", "hub": True, "hub_config": "x"}, ConfigError, "fullwiki"),
         ({**HOTPOT, **CORPUS, "setting": "distractor"}, ConfigError, "whole"),
         ({**ARAG, **CORPUS, "view": "paragraph"}, ConfigError, "--view chunk"),
@@ -264,7 +264,7 @@ def test_a_data_set_of_another_package_is_known_as_the_built_in_ones_are(write):
     assert without_defaults({"dataset": "strategies", **defaults}) == {"dataset": "strategies"}
     with pytest.raises(ConfigError, match="choose from plain, hard"):
         source_of(spec.but(hub_config="soft"))
-    with pytest.raises(ConfigError, match="is for 2wikimultihopqa alone"):
+    with pytest.raises(ConfigError, match="works only with 2wikimultihopqa"):
         load_dataset(spec.but(alias_file=write([])))
 
 

@@ -207,7 +207,7 @@ def test_a_wrong_coding_is_named_with_its_cure(coding: str, likely: str, tmp_pat
         load_dataset(DataSettings(dataset="jsonl", data_file=path))
     data = load_dataset(DataSettings(dataset="jsonl", data_file=path, encoding=coding))
     assert data.questions[0].question == text
-    with pytest.raises(DataError, match="is no text coding"):
+    with pytest.raises(DataError, match="is not a known encoding"):
         load_dataset(DataSettings(dataset="jsonl", data_file=path, encoding="latin-99"))
 
 

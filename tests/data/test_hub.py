@@ -128,7 +128,7 @@ def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, ca
     spec = DataSettings(dataset="hotpotqa", hub=True)
     assert {e.qid for e in load_dataset(spec).splits["test"]} == {"h0", "h1", "h2", "h3"}
     parts[1].write_bytes(parts[1].read_bytes().replace(b"Maker 0", b"Maker 9"))
-    with pytest.raises(DataError, match=r"validation\.jsonl is not what was fetched"):
+    with pytest.raises(DataError, match=r"validation\.jsonl differs from the downloaded file"):
         load_dataset(spec)
     assert run(capsys, "fetch", "hotpotqa")[0] == 2
 
@@ -153,7 +153,7 @@ def test_a_hub_out_of_reach_is_said_at_once(name, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", READ)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", DOWNLOAD)
     start = time.monotonic()
-    with pytest.raises(DataError, match=r"cannot be had .*refused.*--data-file PATH"):
+    with pytest.raises(DataError, match=r"cannot be downloaded .*refused.*--data-file PATH"):
         load_dataset(DataSettings(dataset=name, hub=True))
     assert time.monotonic() - start < 5  # its own client tries for half a minute
     assert not huggingface_hub.constants.HF_HUB_OFFLINE

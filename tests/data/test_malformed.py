@@ -59,7 +59,7 @@ DROPPED = object()
         ("hotpotqa", {"question": "  "}, "field 'question': is empty"),
         ("hotpotqa", {"question": "a\x00b"}, "field 'question': holds a NUL"),
         ("hotpotqa", {"question": "?!"}, "has no word"),
-        ("hotpotqa", {"context": []}, "has no passages of its own"),
+        ("hotpotqa", {"context": []}, "has no passages"),
         ("hotpotqa", {"supporting_facts": [["T", True]]}, "field 'supporting_facts.0.1'"),
         ("hotpotqa", {"context": {"title": ["T", "U"], "sentences": [["s."]]}},
          "field 'context': zip() argument 2 is shorter than argument 1"),

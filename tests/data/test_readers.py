@@ -129,7 +129,7 @@ def test_beir_layout_is_for_retrieval(tmp_path):
     assert {e.qid: e.gold_pids for e in data.splits["test"]} == {"q0": ["d0", "d1"]}
     assert {e.qid: e.gold_pids for e in data.splits["validation"]} == {"q2": ["d2"], "q3": []}
     assert [e.qid for e in data.select("all", answered=False)] == ["q0", "q2", "q3"]
-    with pytest.raises(ConfigError, match="only `ragbench retrieve`"):
+    with pytest.raises(ConfigError, match="use `ragbench retrieve`"):
         data.select("test")
     with pytest.raises(DataError, match=r"needs a folder with queries\.jsonl"):
         load_dataset(DataSettings(dataset="beir", data_file=folder / "qrels"))

@@ -80,9 +80,9 @@ def test_without_gold_passages_none_can_be_taken_and_small_letters_have_no_names
     file.write_text('{"question": "who founded it?", "answer": "ann"}\n')
     spec = {"dataset": "jsonl", "data_file": file, "corpus_file": tmp_path / "c.jsonl"}
     (tmp_path / "c.jsonl").write_text('{"id": "p", "title": "", "text": "it was ann"}\n')
-    with pytest.raises(DataError, match="no gold passages"):
+    with pytest.raises(DataError, match="no known gold passages"):
         load_dataset(DataSettings(**spec, unanswerable=0.5))  # type: ignore[arg-type]
-    with pytest.raises(DataError, match="no name written with a capital"):
+    with pytest.raises(DataError, match="no capitalized name"):
         load_dataset(DataSettings(**spec, renamed="k"))  # type: ignore[arg-type]
 
 

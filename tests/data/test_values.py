@@ -190,5 +190,5 @@ def test_other_fields_of_an_example_are_jsonable_if_their_kind_is_known() -> Non
     example = dspy.Example(question="Who?", answer="x", **fields)
     data = own_dataset({"test": [example]})
     assert len(data.digest) == 64
-    with pytest.raises(RagbenchError, match="no JSON"):
+    with pytest.raises(RagbenchError, match="neither JSON"):
         own_dataset({"test": [dspy.Example(question="Who?", answer="x", tags={"a", "b"})]})

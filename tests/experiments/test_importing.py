@@ -110,7 +110,7 @@ def test_evidence_and_joint_scores_of_a_file_of_2wiki(tmp_path: Path) -> None:
     [
         ([{"id": "q0", "reply": "Ann"}], r"'answer': is missing.*--prediction-field answer=NAME"),
         ([{"key": "q0", "answer": "x"}], r"'id': is missing.*--prediction-field id=NAME"),
-        ([OWN, OWN], "has a prediction already"),
+        ([OWN, OWN], "already has a prediction"),
         ([{"id": "q0", "reply": "x"}], "there are id, reply: give"),
         ([{"id": "zz", "answer": "x"}], "their ids, such as 'zz', must be ids of the data"),
         ([{**OWN, "tokens": True}], "not a number"),
@@ -246,7 +246,7 @@ def test_failed_import_leaves_nothing_and_the_same_command_works_after(
             imported(tmp_path, [OWN], "p.jsonl")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.jsonl", "questions.jsonl"]
     assert imported(tmp_path, [OWN], "p.jsonl")["q0"].answer == "Ann 0"
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="already holds a run"):
         imported(tmp_path, [OWN], "p.jsonl")
 
 

@@ -1,4 +1,4 @@
-"""The loaders: each registers the name of its data set."""
+"""Loaders. Each registers the name of its data set."""
 
 from ragbench.data import own, synthetic
 from ragbench.data.loaders import custom, multihop

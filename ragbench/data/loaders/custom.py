@@ -1,7 +1,7 @@
-"""Your own questions (the `jsonl` layout, in docs/data.md), BEIR's folders, and chunked data sets.
+"""Loaders of the user's questions (layout `jsonl`), BEIR folders and chunked data sets.
 
-BEIR is Thakur et al. 2021, arXiv:2104.08663: a folder of queries, corpus and qrels. Chunked sets
-come with chunks or whole documents instead of paragraphs.
+docs/data.md describes the layouts. BEIR (Thakur et al. 2021, arXiv:2104.08663) is a folder of
+queries, corpus and qrels. Chunked sets have chunks or whole documents instead of paragraphs.
 """
 
 from collections import Counter, defaultdict
@@ -44,16 +44,17 @@ from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.settings import DataSettings
 
-#: Passages that are looked through by their text: those of one question.
+#: Maximum number of passages to search by text: those of one question.
 _OWN_PASSAGES = 1000
 _QRELS: Mapping[str, Split] = {"train": "train", "dev": "validation", "test": "test"}
 
 
 class CustomRecord(Record):
-    """One question; only `question` and one of `answer` and `answers` must be there.
+    """One question. Only `question` and one of `answer` and `answers` are required.
 
-    `golden_answers` and `metadata` are FlashRAG's. A passage of `context` may be a text. Of
-    `gold_if_known`, names that no passage has are no mistake: then no gold is known.
+    `golden_answers` and `metadata` are fields of FlashRAG. A passage of `context` may be a text. If
+    a name of `gold_if_known` matches no passage, the gold passages are unknown, which is not an
+    error.
     """
 
     option = "--field"
@@ -75,14 +76,14 @@ class CustomRecord(Record):
 
     @property
     def kind(self) -> str:
-        """The type of the question; blank where it has none."""
+        """Type of the question. Blank if unknown."""
         kind = self.type or self.metadata.get("type")
         if isinstance(kind, str):
             return kind.encode("utf-8", "replace").decode()
         return ""
 
 
-#: Names of a record that are read, and those of an example.
+#: Field names that a record or an example uses itself.
 _READ = frozenset(
     {*CustomRecord.model_fields, "golden_answers", "qid", "qtype", "gold_pids", "cluster"}
 )
@@ -90,14 +91,14 @@ _READ = frozenset(
 
 @data_set("documents", setting="pooled")
 def load_documents(spec: DataSettings) -> Dataset:
-    """Passages without questions, for `ragbench ask`: a corpus file, or a folder of documents."""
+    """Load passages without questions, for `ragbench ask`: a corpus file or documents."""
     passages = read_corpus(spec)
     return Dataset("documents", {}, Corpus(passages), "pooled", documents_card(passages))
 
 
 @data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
 def load_jsonl(spec: DataSettings) -> Dataset:
-    """Your own questions, with passages of their own or a corpus file; named by their file."""
+    """Load the user's questions, with passages or a corpus file. The set has the file's name."""
     corpus = None
     if spec.corpus_file is not None:
         corpus = read_corpus(spec)
@@ -105,7 +106,7 @@ def load_jsonl(spec: DataSettings) -> Dataset:
     searched = corpus is not None or any(item.passages for item in items)
     layouts = {*map(detect_layout, question_files(spec).values())}
     if not searched and spec.setting is None and layouts <= {"jsonl", None}:
-        spec = spec.but(setting="pooled")  # over none, for programs that do not search
+        spec = spec.but(setting="pooled")  # An empty corpus, for programs that do not search.
     dataset = assemble(spec, items, corpus=corpus)
     return replace(dataset, name=title_of(spec), layout=spec.dataset)
 
@@ -146,7 +147,7 @@ def _own_items(spec: DataSettings, corpus: Sequence[Passage] | None) -> Iterator
 
 
 def _further_fields(row: Row) -> dict[str, str | int | float | bool]:
-    """Returns what else the record says of its question, which a module may take as an input."""
+    """Return the other plain fields of a record, which a module may take as inputs."""
     further = {}
     for name, value in row.data.items():
         if name not in _READ and name.isidentifier() and isinstance(value, str | int | float):
@@ -157,7 +158,7 @@ def _further_fields(row: Row) -> dict[str, str | int | float | bool]:
 def _context(
     row: Row, record: CustomRecord, field_paths: Mapping[str, str]
 ) -> tuple[tuple[Passage, ...], list[str]]:
-    """Returns the passages of a question, and the pids of those that are said to support it."""
+    """Return the passages of a question, and the ids of those marked as supporting."""
     passages: list[Passage] = []
     supporting: list[str] = []
     for number, entry in enumerate(record.context):
@@ -179,7 +180,7 @@ Lookup = Callable[[str], str | None]
 
 
 def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
-    """Returns the pids of the gold passages; an empty list without any passages."""
+    """Return the ids of the gold passages. Empty if there are no passages."""
     if lookup is None:
         return []
     pids: list[str] = []
@@ -195,7 +196,7 @@ def _gold(row: Row, record: CustomRecord, lookup: Lookup | None) -> list[str]:
 
 
 def _gold_in(passages: Sequence[Passage]) -> Lookup | None:
-    """Returns a function from an id, a title or a text to a pid; None without passages."""
+    """Return a function from an id, a title or a text to a passage id. None without passages."""
     if not passages:
         return None
     positions = Corpus(passages).positions
@@ -222,7 +223,7 @@ class _Answered(Record):
 
 
 class QueryRecord(Record):
-    """A line of `queries.jsonl`; HotpotQA's keep their answer in `metadata`."""
+    """Line of `queries.jsonl`. HotpotQA's lines have their answer in `metadata`."""
 
     id: Id = Field(validation_alias="_id")
     text: NonBlank
@@ -230,7 +231,7 @@ class QueryRecord(Record):
 
 
 class Judgement(Record):
-    """A line of a qrels file; a passage with a score above 0 is relevant."""
+    """Line of a qrels file. A passage with a score above 0 is relevant."""
 
     query: Id = Field(validation_alias="query-id")
     passage: Id = Field(validation_alias="corpus-id")
@@ -239,7 +240,7 @@ class Judgement(Record):
 
 @data_set("beir", setting="pooled", keeps_ids=True)
 def load_beir(spec: DataSettings) -> Dataset:
-    """BEIR's layout, for `ragbench retrieve`; `eval` needs answers, which few of its sets have."""
+    """Load a BEIR folder, for `ragbench retrieve`. Few of its sets have answers for `eval`."""
     folder = spec.data_file
     if folder is None or not (folder / "queries.jsonl").is_file():
         raise DataError(
@@ -252,9 +253,12 @@ def load_beir(spec: DataSettings) -> Dataset:
 
 
 def read_judgements(path: Path) -> Iterator[Judgement]:
-    """Yields the judgements of a qrels file: BEIR's with its head, or TREC's without.
+    """Yield the judgments of a qrels file: BEIR's with a header, or TREC's without one.
 
-    TREC's has the columns query, iteration, passage and score.
+    TREC's columns are query, iteration, passage and score.
+
+    Raises:
+        DataError: The file cannot be read, or a line is malformed.
     """
     lines = read_text(path).splitlines()
     if lines and "query-id" in lines[0]:
@@ -265,7 +269,7 @@ def read_judgements(path: Path) -> Iterator[Judgement]:
         columns = line.split()
         if len(columns) not in (3, 4):
             raise DataError(
-                f"{path}: line {number}: has {len(columns)} columns; a qrels file has a head "
+                f"{path}: line {number}: has {len(columns)} columns; a qrels file has a header "
                 "with query-id, corpus-id and score, or query, iteration, passage and score"
             )
         data = {"query-id": columns[0], "corpus-id": columns[-2], "score": columns[-1]}
@@ -273,7 +277,7 @@ def read_judgements(path: Path) -> Iterator[Judgement]:
 
 
 def _judged_items(folder: Path, positions: Mapping[str, Any]) -> Iterator[Item]:
-    """Yields the judged queries; gold passages count only where the corpus has all of them."""
+    """Yield the judged queries. Gold passages count only if the corpus has all of them."""
     gold: dict[str, list[str]] = defaultdict(list)
     splits: dict[str, Split] = {}
     for name, split in _QRELS.items():
@@ -283,7 +287,7 @@ def _judged_items(folder: Path, positions: Mapping[str, Any]) -> Iterator[Item]:
                 gold[judged.query].append(judged.passage)
                 splits[judged.query] = split
     if not gold:
-        raise DataError(f"{folder}: holds no relevance judgements (qrels/train, dev or test.tsv)")
+        raise DataError(f"{folder}: has no relevance judgments (qrels/train, dev or test.tsv)")
     for row in read_rows(folder / "queries.jsonl"):
         record = validate(QueryRecord, row)
         if record.id not in gold:
@@ -299,7 +303,7 @@ def _judged_items(folder: Path, positions: Mapping[str, Any]) -> Iterator[Item]:
 
 
 class QuestionRecord(Record):
-    """A question without passages of its own."""
+    """Question without passages."""
 
     option = "--field"
 
@@ -312,7 +316,7 @@ class QuestionRecord(Record):
 
 
 class DocumentRecord(Record):
-    """A whole document of GraphRAG-Bench."""
+    """Whole document of GraphRAG-Bench."""
 
     corpus_name: NonBlank
     context: NonBlank
@@ -335,10 +339,10 @@ _GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resol
     ),
 )
 def load_graphrag_bench(spec: DataSettings) -> Dataset:
-    """GraphRAG-Bench: medical and novel questions of four types with long answers.
+    """Load GraphRAG-Bench: medical and novel questions of four types with long answers.
 
-    Source: Xiang et al. 2025, arXiv:2506.05690. Its documents are cut into chunks here, and no
-    question says which passages are gold.
+    Source: Xiang et al. 2025, arXiv:2506.05690. ragbench cuts its documents into chunks. No
+    question names its gold passages.
     """
     spec = _as_chunks(spec)
     records = (validate(DocumentRecord, row) for row in read_rows(need_corpus(spec)))
@@ -360,7 +364,7 @@ def load_graphrag_bench(spec: DataSettings) -> Dataset:
     ),
 )
 def load_arag(spec: DataSettings) -> Dataset:
-    """The A-RAG and LinearRAG layout: questions.json and the fixed-length chunks.json.
+    """Load the layout of A-RAG and LinearRAG: questions.json and the fixed-length chunks.json.
 
     Chunks have neither titles nor sentence ids, so no support metric can be computed on them.
     """
@@ -372,7 +376,7 @@ def load_arag(spec: DataSettings) -> Dataset:
 
 
 def _chunked_items(spec: DataSettings) -> Iterator[Item]:
-    """Yields the questions; an id that several sources use is prefixed with the source."""
+    """Yield the questions. An id that several sources use is prefixed with the source."""
     rows = [(row, validate(QuestionRecord, row)) for row in rows_of(spec)]
     uses = Counter(record.id for _, record in rows)
     for row, record in rows:
@@ -393,7 +397,7 @@ def _as_chunks(spec: DataSettings) -> DataSettings:
         raise ConfigError(f"{spec.dataset} has no paragraphs; use --view chunk")
     if spec.setting == "distractor":
         raise ConfigError(
-            f"{spec.dataset} has no passages per question; leave --setting out or use pooled"
+            f"{spec.dataset} has no passages per question; remove --setting or use pooled"
         )
     corpus = spec.corpus_file or (hub_corpus(spec) if spec.hub else None)
     return spec.but(view="chunk", corpus_file=corpus)

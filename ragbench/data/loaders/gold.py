@@ -1,4 +1,4 @@
-"""Which passage a gold title means."""
+"""Resolve gold titles to passages."""
 
 import re
 from collections import defaultdict
@@ -19,7 +19,7 @@ Named = Mapping[str, Sequence[Passage]]
 
 
 class _Forms(NamedTuple):
-    """Passages by the title without its bracket, by what stands before a comma, by each word."""
+    """Passages by title without bracket, by the part before a comma, and by each word."""
 
     bare: Named
     ranked: Named
@@ -27,27 +27,40 @@ class _Forms(NamedTuple):
 
 
 class Titles:
-    """Passages by title: exact, without regard to case, and by the name without its bracket."""
+    """Passages by title: exact, ignoring case, and by the name without its bracket."""
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self._corpus = Corpus(passages)
 
     def get(self, title: str) -> Passage | None:
-        """Returns the passage with this title, else the only one with it in another case."""
+        """Return the passage with this title, else the only one that differs just in case."""
         candidates = [self._corpus[place] for place in self._corpus.all_titled(title)]
         return next((p for p in candidates if p.title == title), None) or _only(candidates)
 
     def match(
         self, subject: str, obj: str, question: str, *, taken: Collection[str] = ()
     ) -> Passage | None:
-        """Returns the passage that states a fact about `subject` whose value is `obj`.
+        """Find the passage that states a fact about a subject.
 
-        Where no title is the subject, titles that differ by a bracket or quotation marks are
-        candidates; the one that the question names whole is taken, else the only one whose text
-        holds the value. Then, of the passages whose text holds the value, the only one that has a
-        word of the subject in its title and its title in the question, and the only one whose title
-        is the subject and a rank after a comma. None where that leaves a doubt. `taken` are pids
-        of passages about other subjects. Of passages on disk only the title itself is looked at.
+        The candidates, in order, until one remains:
+
+        - The passage whose title is the subject.
+        - Titles that differ by a bracket or quotation marks. The question must contain the whole
+          title, or only one text contains the value.
+        - Titles that share a word with the subject and are in the question, if only one text
+          contains the value.
+        - Titles that are the subject and a rank after a comma, if only one text contains the value.
+
+        For passages on disk only the title itself is compared.
+
+        Args:
+            subject: Subject of the fact.
+            obj: Value of the fact.
+            question: Text of the question.
+            taken: Ids of passages about other subjects, excluded from the last two steps.
+
+        Returns:
+            The passage, or None if the match is ambiguous.
         """
         if (exact := self.get(subject)) is not None:
             return exact

@@ -1,10 +1,10 @@
-"""HotpotQA, 2WikiMultiHopQA and MuSiQue.
+"""Loaders of HotpotQA, 2WikiMultiHopQA and MuSiQue.
 
 Sources: Yang et al. 2018 (arXiv:1809.09600), Ho et al. 2020 (arXiv:2011.01060), Trivedi et al. 2022
-(arXiv:2108.00573). The first two share one JSON layout: questions with their own paragraphs as
-lists of sentences and supporting facts. HippoRAG's layout keeps the passages in a corpus file
-instead. 2WikiMultiHopQA's alias file (one object a line: `Q_id, aliases, demonyms`) has other names
-of the entities.
+(arXiv:2108.00573). The first two share a JSON layout: questions with their own paragraphs, as lists
+of sentences, and supporting facts. In HippoRAG's layout the passages are in a corpus file. The
+alias file of 2WikiMultiHopQA (one object per line: `Q_id, aliases, demonyms`) has other names of
+the entities.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ from ragbench.words import fold
 
 
 def _rows(value: Any) -> Any:
-    """Columns, as the hub may hold a list of objects, turned back into objects."""
+    """Convert columns, in which the hub may store a list of objects, back into objects."""
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
         rows = zip(*value.values(), strict=True)
         return [dict(zip(value, row, strict=True)) for row in rows]
@@ -37,7 +37,7 @@ def _rows(value: Any) -> Any:
 
 
 def _pairs(*columns: str) -> BeforeValidator:
-    """Hub rows hold columns, or objects, where the official files hold pairs."""
+    """Return a validator that converts the hub's columns or objects to the official pairs."""
 
     def zipped(value: Any) -> Any:
         rows = _rows(value)
@@ -57,7 +57,7 @@ Aliases = Mapping[str, Sequence[str]]
 
 
 class MultiHopRecord(Record):
-    """One question of HotpotQA or 2WikiMultiHopQA."""
+    """Question of HotpotQA or 2WikiMultiHopQA."""
 
     option = "--field"
 
@@ -81,7 +81,7 @@ class MultiHopRecord(Record):
 
 
 class AliasRecord(Record):
-    """The other names of one entity."""
+    """Other names of one entity."""
 
     Q_id: Id
     aliases: tuple[NonBlank, ...] = ()
@@ -102,7 +102,7 @@ _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
     ),
 )
 def load_hotpotqa(spec: DataSettings) -> Dataset:
-    """HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
+    """Load HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
     return _load(spec)
 
 
@@ -119,7 +119,7 @@ def load_hotpotqa(spec: DataSettings) -> Dataset:
     ),
 )
 def load_2wikimultihopqa(spec: DataSettings) -> Dataset:
-    """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
+    """Load 2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
     return _load(spec, None if spec.alias_file is None else _read_aliases(spec.alias_file))
 
 
@@ -132,13 +132,13 @@ def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:
     rows = [(row, validate(MultiHopRecord, row)) for row in rows_of(spec)]
     if aliases is not None and not any(record.answer_id for _, record in rows):
         raise ConfigError(
-            f"{spec.dataset}: no question has an answer_id, by which {spec.alias_file} names "
-            "aliases; leave --alias-file out"
+            f"{spec.dataset}: no question has an answer_id, which {spec.alias_file} "
+            "needs; remove --alias-file"
         )
     if spec.corpus_file is None:
         if not any(record.context for _, record in rows):
             raise DataError(
-                f"{spec.dataset}: the questions have no passages of their own; "
+                f"{spec.dataset}: the questions have no passages; "
                 "pass the corpus with --corpus-file"
             )
         return assemble(spec, (_item(row, record, aliases) for row, record in rows))
@@ -160,7 +160,7 @@ def _item(
     titles: Titles | None = None,
     matched: Counter[str] | None = None,
 ) -> Item:
-    """Returns the record as an item; gold passages are its own or those of a corpus file."""
+    """Return the record as an item. Gold passages are its own or those of a corpus file."""
     passages = record.passages
     triples = record.evidences
     names = list(dict.fromkeys(title for title, _ in record.supporting_facts))
@@ -192,7 +192,7 @@ def _item(
 def _by_evidence(
     record: MultiHopRecord, titles: Titles, matched: Counter[str]
 ) -> list[Passage | None]:
-    """Returns the passage of each evidence triple; counts the questions by how all were found."""
+    """Return the passage of each evidence triple. Counts questions by kind of match."""
     triples = record.evidences
     exact = [titles.get(subject) for subject, _, _ in triples]
     taken = {passage.pid for passage in exact if passage is not None}
@@ -201,7 +201,7 @@ def _by_evidence(
         passages.append(titles.match(subject, obj, record.question, taken=taken))
     subjects = {fold(subject) for subject, _, _ in triples}
     if len({passage.pid for passage in passages if passage is not None}) < len(subjects):
-        passages = exact  # one passage for two subjects is a wrong one for one of them
+        passages = exact  # Two subjects must not share a passage.
     if triples:
         matching = "none"
         if all(exact):
@@ -213,12 +213,12 @@ def _by_evidence(
 
 
 def _forms(aliases: Aliases, name: str, entity: str | None) -> list[str]:
-    """Returns `name`, then the other names of the entity with this id, each once."""
+    """Return `name` and the other names of the entity with this id, without duplicates."""
     return list(dict.fromkeys([name, *aliases.get(entity or "", ())]))
 
 
 def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[list[list[str]]]:
-    """For each triple the forms of its subject, its relation alone, and those of its object."""
+    """Return for each triple the names of its subject, its relation, and those of its object."""
     triples = record.evidences
     ids = record.evidences_id or [(None,) * 3] * len(record.evidences)
     if len(ids) != len(triples):
@@ -232,7 +232,7 @@ def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[li
 
 
 class Paragraph(Record):
-    """A paragraph of a question; titles repeat, so `idx` and the text tell them apart."""
+    """Paragraph of a question. Titles repeat, so `idx` and the text identify it."""
 
     title: Text
     paragraph_text: Text = Field(validation_alias=AliasChoices("paragraph_text", "text"))
@@ -240,7 +240,7 @@ class Paragraph(Record):
 
 
 class Part(Record):
-    """A single-hop part of a question; "#1" stands for the first part's answer."""
+    """Single-hop part of a question. "#1" refers to the answer of the first part."""
 
     id: Id | None = None
     question: Text
@@ -249,7 +249,7 @@ class Part(Record):
 
 
 class MusiqueRecord(Record):
-    """One line of the official file."""
+    """Line of the official file."""
 
     option = "--field"
 
@@ -273,7 +273,7 @@ class MusiqueRecord(Record):
     ),
 )
 def load_musique(spec: DataSettings) -> Dataset:
-    """MuSiQue: questions of 2 to 4 hops, 20 paragraphs each, with aliases and decomposition."""
+    """Load MuSiQue: 2 to 4 hops, 20 paragraphs per question, aliases, decomposition."""
     if spec.corpus_file is None:
         return assemble(spec, _musique_items(spec, None))
     corpus = Corpus(read_corpus(spec))
@@ -281,10 +281,10 @@ def load_musique(spec: DataSettings) -> Dataset:
 
 
 def _musique_items(spec: DataSettings, positions: Mapping[str, int] | None) -> Iterator[Item]:
-    """Yields the file's questions; with a corpus file, gold passages count only where it has them.
+    """Yield the questions. With a corpus file, gold passages count only if it has all of them.
 
-    In the Full set a question comes twice under one id, answerable and with a paragraph of its
-    support left out; the second of the two has what it is behind the id.
+    In the Full set two questions share an id: one is answerable, the other lacks a supporting
+    paragraph. The id of the second one gets the suffix `::answerable` or `::unanswerable`.
     """
     answerable: dict[str, bool] = {}
     for row in rows_of(spec):
@@ -314,7 +314,7 @@ def _musique_items(spec: DataSettings, positions: Mapping[str, int] | None) -> I
             ],
             answerable=record.answerable,
             paragraph_pids=[passage.pid for passage in passages],
-            f1="musique",  # whose F1 scores it; see `metrics.answer.official_f1`
+            f1="musique",  # Selects its official F1, see `metrics.answer.official_f1`.
             **twin,
         )
         yield Item(row, example, passages)

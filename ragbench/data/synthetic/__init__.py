@@ -1,6 +1,6 @@
-"""The `synthetic` data set: a fictional world of people, works, firms and places, from a seed.
+"""Data set `synthetic`: a fictional world of people, works, firms and places, from a seed.
 
-`world` makes the facts, `render` the passages in a stream, `questions` what is asked.
+`world` makes the facts, `render` the passages in a stream, and `questions` the questions.
 """
 
 from collections import Counter, defaultdict
@@ -27,7 +27,7 @@ _TRIES = 20
 
 
 class _Page:
-    """A cell of the world with its passages, in the order of its entities."""
+    """Cell of the world with its passages, in the order of its entities."""
 
     def __init__(self, seed: int, index: int) -> None:
         self.entities, dice = build_cell(seed, index), Dice(f"{seed}:{index}:text")
@@ -36,15 +36,21 @@ class _Page:
 
     @cached_property
     def words(self) -> list[set[str]]:
-        """The words of each passage."""
+        """Set of words of each passage."""
         return [set(words(f"{passage.title} {passage.text}")) for passage in self.passages]
 
 
 def stream_passages(size: int, seed: int) -> Iterator[Passage]:
-    """Yields the first `size` passages of the world of `seed`, one cell at a time.
+    """Yield the first passages of a world, one cell at a time.
 
-    A smaller size gives a prefix of a larger one. Memory does not depend on `size`. ConfigError
-    where that is outside 100 to 1,000,000.
+    A smaller size gives a prefix of a larger one. Memory does not depend on the size.
+
+    Args:
+        size: Number of passages, from 100 to 1,000,000.
+        seed: Seed of the world.
+
+    Raises:
+        ConfigError: `size` is outside the range.
     """
     if not MIN_SIZE <= size <= MAX_SIZE:
         raise ConfigError(f"size must be from {MIN_SIZE} to {MAX_SIZE:,} passages, not {size:,}")
@@ -54,24 +60,24 @@ def stream_passages(size: int, seed: int) -> Iterator[Passage]:
 
 @data_set("synthetic")
 def load_synthetic(spec: DataSettings) -> Dataset:
-    """A generated fictional world that no model can know; needs no download."""
+    """Generate a fictional world that no model can know. Needs no download."""
     if question_files(spec) or spec.corpus_file or spec.hub:
-        raise ConfigError("synthetic is generated: leave out files and hub, or name a --dataset")
+        raise ConfigError("synthetic is generated: remove files and hub, or set --dataset")
     passages = list(stream_passages(spec.size, spec.seed_of_data))
-    # Examples are completed while they are put together, so the drawn ones are copied.
+    # `assemble` completes examples in place, so the cached ones are copied.
     items = []
     for item in _items(spec.size, spec.seed_of_data):
         items.append(replace(item, example=item.example.copy()))
     return assemble(spec, items, pool=passages)
 
 
-#: The default world whole: it is read as corpus, then asked about.
+#: Fits the whole default world, which is read as corpus and then for questions.
 _page = lru_cache(maxsize=64)(_Page)
 
 
-@lru_cache(maxsize=2)  # the runs of one process are mostly over one world
+@lru_cache(maxsize=2)  # Most processes use one world.
 def _items(size: int, seed: int) -> tuple[Item, ...]:
-    """Returns one question for four passages, at most 4,000; only whole cells are asked about."""
+    """Return one question per four passages, at most 4,000, about complete cells only."""
     total = min(size // 4, MAX_QUESTIONS)
     cells = size // CELL_SIZE
     kinds = Dice(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])
@@ -124,9 +130,10 @@ def _item(qid: str, question: Asked, pages: tuple[_Page, _Page], spread: Counter
 def _near(
     question: str, gold: Sequence[Passage], pages: Sequence[_Page], spread: Counter[str]
 ) -> list[Passage]:
-    """Other passages, those first that share the most, and the rarest, words with the question.
+    """Return other passages, ordered by the words that they share with the question.
 
-    Titles of gold count as its words; `spread` says how many passages have a word.
+    A rare word has more weight. Titles of gold passages count as words of the question. `spread`
+    counts the passages with each word.
     """
     passages = list(chain.from_iterable(page.passages for page in pages))
     bags = chain.from_iterable(page.words for page in pages)

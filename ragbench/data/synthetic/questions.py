@@ -1,4 +1,4 @@
-"""Questions over a cell, each with one answer, the passages it needs and a decomposition."""
+"""Generate questions over a cell, with one answer, gold passages and a decomposition."""
 
 import json
 import re
@@ -9,16 +9,16 @@ from typing import Any
 
 from ragbench.data.synthetic.world import MAKER, Dice, Entity
 
-#: Twenty questions hold this many of each kind; yes/no questions are a tenth, half of them "yes".
+#: Number of each kind in 20 questions. A tenth are yes/no questions, half of them "yes".
 DECK = (
     *(["compositional"] * 6 + ["bridge"] * 5 + ["inference"] * 3),
     *(["comparison"] * 2 + ["bridge_comparison"] * 2 + ["yes", "no"]),
 )
 _TRIES = 400
 
-#: One step of a chain a line: how it is asked about, and, where its value is an entity, how it is
-#: named inside a question; {x} is where it starts. The name is a relation in `Entity.facts`;
-#: "~name:kind" goes backwards, to the only entity of that kind whose relation has the value {x}.
+#: One step of a chain per line: its name, its question and, if its value is an entity, a phrase for
+#: the value inside a question. {x} is the start. The name is a relation in `Entity.facts`.
+#: "~name:kind" is the reverse: the only entity of that kind whose relation has the value {x}.
 _TABLE = """
 capital | What is the capital of {x}? | the capital of {x}
 currency | What is the currency of {x}?
@@ -76,14 +76,14 @@ def _rows(table: str) -> list[list[str]]:
 _QUESTIONS = {name: question for name, question, *_ in _rows(_TABLE)}
 _PHRASES = {name: phrase for name, _, *named in _rows(_TABLE) for phrase in named}
 
-#: Kinship that a reader must infer: what it is called, and the steps it stands for.
+#: Kinship that a reader must infer: its name, and its steps.
 _KINSHIP = _rows("""
 paternal grandfather | father father
 maternal grandfather | mother father
 paternal aunt | father father ~father:person:f
 maternal uncle | mother father ~father:person:m
 """)
-#: Two steps that come to the same as one step that the first passage states.
+#: Two steps that are equivalent to one step that the first passage states.
 _SHORTCUTS = """
 father wife
 mother husband
@@ -96,8 +96,8 @@ seat ~seat:firm
 setting ~setting:film
 setting ~setting:novel
 """.splitlines()
-#: Comparisons of two entities of one kind by the end of a path: kind, path, and how the lower and
-#: the higher are asked for.
+#: Comparisons of two entities of one kind by the end of a path: kind, path, and the questions for
+#: the lower and for the higher value.
 _CONTESTS = _rows("""
 person | birthdate | Who was born first, {}? | Who was born later, {}?
 film | year | Which film was released first, {}? | Which film is newer, {}?
@@ -121,7 +121,7 @@ film | director birthplace | Were the directors of {} and {} born in the same to
 
 
 class Graph:
-    """The facts of a cell, walked forwards and backwards."""
+    """Facts of a cell, followed forwards and backwards."""
 
     def __init__(self, entities: Sequence[Entity]) -> None:
         self.entities = entities
@@ -133,9 +133,15 @@ class Graph:
                     self._back.setdefault((f"~{name}:{kind}", id(value)), []).append(entity)
 
     def step(self, at: Entity, name: str) -> tuple[Entity | str, Entity] | None:
-        """Returns the value one step from `at`, and the entity whose passage states it.
+        """Follow one step.
 
-        None where there is no such fact, or, backwards, more than one.
+        Args:
+            at: Entity at the start.
+            name: Relation, or `~relation:kind` for the reverse.
+
+        Returns:
+            The value and the entity whose passage states it. None if there is no such fact, or if a
+            reverse step has more than one result.
         """
         if name.startswith("~"):
             subjects = self._back.get((name, id(at)), [])
@@ -144,7 +150,12 @@ class Graph:
         return None if value is None else (value, at)
 
     def steps(self, at: Entity, *, back: bool) -> Iterator[str]:
-        """Returns the names of the steps from `at`: forward ones, and backward ones with `back`."""
+        """Yield the names of the steps that start at an entity.
+
+        Args:
+            at: Entity.
+            back: Include reverse steps.
+        """
         yield from at.facts
         for name in _QUESTIONS if back else ():
             if name.startswith("~") and self.step(at, name) is not None:
@@ -153,7 +164,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Hop:
-    """One fact that is needed: where it stands, and as a question of its own."""
+    """One required fact: its subject and relation, and the question about it."""
 
     subject: Entity
     relation: str
@@ -163,7 +174,7 @@ class Hop:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question with its answers; `logic` says in terms of facts what is asked."""
+    """Question with its answers. `logic` describes it in terms of facts."""
 
     question: str
     answers: tuple[str, ...]
@@ -173,18 +184,27 @@ class Asked:
 
     @property
     def key(self) -> str:
-        """A key shared by questions on the same facts: which is first, A or B; newer, B or A."""
+        """Key of the facts, shared by opposite questions ("which is first, A or B")."""
         start = self.logic.get("start") or sorted(self.logic["items"])
         return json.dumps([start, self.logic["path"]])
 
     @property
     def gold(self) -> list[Entity]:
-        """The entities whose passages are needed, in order."""
+        """Entities whose passages are needed, in order."""
         return list(dict.fromkeys(hop.subject for hop in self.hops))
 
 
 def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
-    """Returns a question of `kind` (see `DECK`) over the cell of `graph`; None if none is found."""
+    """Generate a question.
+
+    Args:
+        graph: Facts of the cell.
+        kind: Kind of question, see `DECK`.
+        dice: Source of randomness.
+
+    Returns:
+        The question, or None if no attempt succeeded.
+    """
     for _ in range(_TRIES):
         question = _MAKERS[kind](graph, dice)
         if question is not None and 2 <= len(question.gold) <= 4:
@@ -193,7 +213,7 @@ def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
 
 
 def _spellings(value: Entity | str) -> tuple[str, ...]:
-    """Returns the ways to write an answer, the one that passages use first."""
+    """Return the spellings of an answer, starting with the one in the passages."""
     if isinstance(value, Entity):
         spellings = [value.name, *value.aliases, value.title]
         if value.kind == "river":
@@ -210,7 +230,7 @@ def _spellings(value: Entity | str) -> tuple[str, ...]:
 
 
 def _walk(graph: Graph, start: Entity, path: Sequence[str]) -> tuple[list[Hop], Any] | None:
-    """Returns the facts along `path` and its end; None if it breaks, returns or cuts short."""
+    """Return the facts along `path` and its end. None if it breaks, loops or has a shortcut."""
     at: Entity | str = start
     seen = {id(start)}
     hops: list[Hop] = []
@@ -239,7 +259,7 @@ def _phrase(start: Entity, path: Sequence[str]) -> str:
 def _chain(
     graph: Graph, start: Entity, path: Sequence[str], qtype: str, question: str = ""
 ) -> Asked | None:
-    """Returns the question after the end of `path`, if it says nothing of its own answer."""
+    """Return the question about the end of `path`. None if it contains its own answer."""
     walked = _walk(graph, start, path)
     if walked is None:
         return None
@@ -249,7 +269,7 @@ def _chain(
         question = _QUESTIONS[path[-1]].format(x=_phrase(start, path[:-1]))
     hops, end = walked
     answers = _spellings(end)
-    if answers[0] in question:  # as a grandson with his grandfather's name
+    if answers[0] in question:  # For example, a grandson with his grandfather's name.
         return None
     logic = {"form": "chain", "start": start.title, "path": list(path)}
     return Asked(question, answers, qtype, tuple(hops), logic)
@@ -279,19 +299,20 @@ def _compositional(graph: Graph, dice: Dice) -> Asked | None:
 
 
 def _bridge(graph: Graph, dice: Dice) -> Asked | None:
-    """Returns a chain with a step backwards: something is described, and must be found first."""
+    """Return a chain with a reverse step: a described entity must be found first."""
     start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 3, 3, 4)), dice, back=True)
     backward = any(name.startswith("~") for name in path)
-    if not backward or any("person" in name for name in path):  # kinship is for inference
+    if not backward or any("person" in name for name in path):  # Kinship belongs to inference.
         return None
     return _chain(graph, start, path, "bridge")
 
 
 def _inference(graph: Graph, dice: Dice) -> Asked | None:
-    """Kinship that no passage states, of a person or of the maker of a work.
+    """Return a question about a kinship that no passage states.
 
-    What is asked is who the relative is, or a fact about that relative.
+    It starts at a person or at the maker of a work, and asks for the relative or a fact about the
+    relative.
     """
     start = dice.pick(graph.entities)
     lead = [MAKER[start.kind]] if start.kind in MAKER else []
@@ -314,7 +335,7 @@ _Sides = tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]]
 
 
 def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | None:
-    """Two entities of a kind, told apart by name alone, with disjoint ways to the path's ends."""
+    """Return two entities with distinct names and disjoint paths to the ends of `path`."""
     # A mention with a year would give the answer away.
     those = [e for e in graph.entities if e.kind == kind and not re.search(r"\d", e.mention)]
     a = dice.pick(those)

@@ -1,7 +1,7 @@
 """Render passages of the fictional world: one per entity, three to six sentences.
 
-A sentence is a template whose fields are relations and details of the entity: each fact is in one
-sentence of its subject's passage, and the fields show in which.
+A sentence is a template. Its fields are relations and details of the entity. Each fact is in one
+sentence of its subject's passage, and the fields determine the sentence.
 """
 
 import re
@@ -12,9 +12,9 @@ from ragbench.data.passages import from_sentences
 from ragbench.data.synthetic.world import MAKER, Dice, Entity
 from ragbench.passages import Passage
 
-#: A choice of the dice in a template: one of `[this|that]`, or a whole number of `[2..9]`.
+#: Random choice in a template: one of `[this|that]`, or a whole number of `[2..9]`.
 _CHOICE = re.compile(r"\[(.*?)\]")
-#: A clause that is left out if the entity lacks one of its fields.
+#: Clause that is omitted if the entity lacks one of its fields.
 _OPTIONAL = re.compile(r"<(.*?)>")
 _GENRES = ("comic", "historical", "romantic", "experimental")
 _PRONOUNS = {"m": ("He", "he", "son"), "f": ("She", "she", "daughter")}
@@ -91,14 +91,19 @@ _RECEPTION = (
 
 
 class Rendered(NamedTuple):
-    """A passage, and the index of the sentence that states each relation of its entity."""
+    """Passage, and the index of the sentence that states each relation of its entity."""
 
     passage: Passage
     stated: dict[str, int]
 
 
 def render(entity: Entity, dice: Dice) -> Rendered:
-    """Return the passage of `entity`; `dice` choose the wording."""
+    """Render the passage of an entity.
+
+    Args:
+        entity: Entity.
+        dice: Source of randomness for the wording.
+    """
     facts = {}
     for relation, value in entity.facts.items():
         facts[relation] = value.mention if isinstance(value, Entity) else value
@@ -133,7 +138,7 @@ def render(entity: Entity, dice: Dice) -> Rendered:
 
 
 def _wording(entity: Entity, facts: dict[str, str], dice: Dice) -> dict[str, str]:
-    """Return the fields of templates that are neither relations nor details."""
+    """Return the template fields that are neither relations nor details."""
     founder = facts.get("founder", "")
     described = entity.details.get("people", "")
     wording = {"name": entity.name, "Founder": founder[:1].upper() + founder[1:]}

@@ -1,8 +1,8 @@
-"""A cell of the fictional world: fifty entities, their invented names, and the facts between them.
+"""Cells of the fictional world: fifty entities, their invented names and their facts.
 
-Cells do not know of each other, so a world of any size is made one cell at a time. Every fact is a
-function, from an entity and a relation to one value, and every name belongs to one cell, so a chain
-of relations that starts at a named entity has exactly one end.
+Cells are independent, so a world of any size is made one cell at a time. Every fact is a function
+from an entity and a relation to one value, and every name belongs to one cell. A chain of relations
+that starts at a named entity therefore has exactly one end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FAMILIES = 5
 _CONSONANTS, _VOWELS, _CODAS = "bdfghklmnprstvz", "aeiou", "lmnrs"
 _FIRST = [c + v + e for c in _CONSONANTS for v in _VOWELS for e in _CODAS]
 _SECOND = [c + v for c in _CONSONANTS for v in _VOWELS]
-#: For each kind how many names a cell takes, and the last syllables. These tell the kind, so no two
-#: kinds share a name; all stems have five letters, so no stems and endings spell the same word.
+#: For each kind the number of names in a cell, and the last syllables. These identify the kind, so
+#: no two kinds share a name. All stems have five letters, so no two names are equal.
 _NAMES = {
     "country": (1, "ndria lmark vonia thia"),
     "town": (7, "ford mouth stead burg haven minster brook field"),
@@ -92,7 +92,7 @@ _EMPLOYER = {
 
 
 class Dice:
-    """Seeded choices; rests on `random.random` alone, which Python keeps the same for ever."""
+    """Seeded choices that use only `random.random`, which is stable across Python versions."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed).random
@@ -101,14 +101,14 @@ class Dice:
         return int(self._random() * n)
 
     def between(self, low: int, high: int) -> int:
-        """Returns a whole number from `low` to `high`, both included."""
+        """Return a whole number from `low` to `high`, both included."""
         return low + self.below(high - low + 1)
 
     def pick(self, items: Sequence[T]) -> T:
         return items[self.below(len(items))]
 
     def shuffled(self, items: Sequence[T]) -> list[T]:
-        """Returns the items in a random order (Fisher-Yates)."""
+        """Return the items in a random order (Fisher-Yates)."""
         result = list(items)
         for i in range(len(result) - 1, 0, -1):
             j = self.below(i + 1)
@@ -117,7 +117,15 @@ class Dice:
 
 
 def names_of(seed: int, cell: int) -> dict[str, list[str]]:
-    """Returns the names of each kind that belong to one cell; no name is used twice in a world."""
+    """Return the names of a cell. No name is used twice in a world.
+
+    Args:
+        seed: Seed of the world.
+        cell: Index of the cell.
+
+    Returns:
+        The names of each kind.
+    """
     dice = Dice(f"{seed}:names")
     by_kind: dict[str, list[str]] = {kind: [] for kind in _NAMES}
     for kind, (count, last_syllables) in _NAMES.items():
@@ -134,11 +142,16 @@ def names_of(seed: int, cell: int) -> dict[str, list[str]]:
 
 @dataclass(eq=False, slots=True)
 class Entity:
-    """Something with a passage of its own.
+    """Entity with one passage.
 
-    `name` is what texts call it, `mention` how they tell it from a namesake, `title` the unique
-    heading of its passage. `facts` maps a relation to an entity or to a text; `details` holds what
-    is told but never asked.
+    Attributes:
+        kind: Kind, such as `person`.
+        name: Name in texts.
+        title: Unique title of its passage.
+        mention: Name that distinguishes it from a namesake.
+        aliases: Other names.
+        facts: Relation -> entity or text.
+        details: Statements of the passage that no question asks for.
     """
 
     kind: str
@@ -155,12 +168,17 @@ class Entity:
 
 
 def build_cell(seed: int, index: int) -> tuple[Entity, ...]:
-    """Returns the fifty entities of a cell of the world of `seed`; relations stay in the cell."""
+    """Build the fifty entities of a cell. Relations stay inside the cell.
+
+    Args:
+        seed: Seed of the world.
+        index: Index of the cell.
+    """
     return _Builder(Dice(f"{seed}:{index}"), names_of(seed, index)).cell()
 
 
 class _Builder:
-    """Makes a cell; what comes later may refer to what comes earlier."""
+    """Builder of a cell. A later entity may refer to an earlier one."""
 
     def __init__(self, dice: Dice, words_by_kind: Mapping[str, Sequence[str]]) -> None:
         self.dice = dice
@@ -186,7 +204,7 @@ class _Builder:
     def _river(self, i: int) -> Entity:
         river = Entity("river", f"{self.names['river'][i]} River")
         river.mention = f"the {river.name}"
-        kilometres = 60 + 2 * self.dice.below(150) + i  # odd and even: never equal in a cell
+        kilometres = 60 + 2 * self.dice.below(150) + i  # Odd and even: never equal in a cell.
         mountain = f"Mount {self.names['mountain'][i]}"
         river.facts = {"length": f"{kilometres} kilometres", "source": mountain}
         river.details["mouth"] = self.dice.pick(("the sea", "a salt lake", "a wide delta"))
@@ -299,7 +317,7 @@ class _Builder:
                 work.facts["setting"] = self.dice.pick(self.towns)
             works.append(work)
             uses.update([work.name, f"{kind} {work.name}"])
-        for work in works:  # title and mention tell as much more as its namesakes make needful
+        for work in works:  # Add to title and mention only what distinguishes namesakes.
             described = f"{work.kind} {work.name}"
             work.mention = f"the {described}"
             if uses[described] > 1:
@@ -310,9 +328,9 @@ class _Builder:
         return works
 
     def _offices(self, people: list[Entity]) -> None:
-        """Mayors, founders and rectors: nobody holds two offices of one kind.
+        """Assign mayors, founders and rectors. Nobody holds two offices of one kind.
 
-        The first generation founds the firms and heads the universities that the others meet.
+        The first generation founds the firms and heads the universities of the later ones.
         """
         elders = people[:FAMILIES]
         later = people[FAMILIES : 3 * FAMILIES]
@@ -335,5 +353,5 @@ class _Builder:
 
 
 def _year(person: Entity) -> int:
-    """Returns the year of birth."""
+    """Return the year of birth."""
     return int(str(person.facts["birthdate"]).rsplit(" ", 1)[1])

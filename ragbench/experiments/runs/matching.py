@@ -1,4 +1,4 @@
-"""Match the passages that another system names, by id, text or title, with those of the data."""
+"""Match passage names of another system, by id, text or title, to those of the data."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,13 +10,14 @@ from ragbench.words import words
 
 
 class PassageMatcher:
-    """Finds passages of a corpus by what a file of predictions calls them.
+    """Search for passages of a corpus by the names in a file of predictions.
 
-    An id counts before a text, and a text before a title. Texts are compared by their words, with
-    or without the title before them. The question's own passages count before all others.
+    An id takes precedence over a text, and a text over a title. Texts are compared by their words,
+    with or without the title before them. The question's own passages take precedence over all
+    others.
 
     Attributes:
-        unmatched: Names that matched no passage, with their number of uses.
+        unmatched: Names without a matching passage, with their number of uses.
     """
 
     def __init__(self, corpus: Corpus, mentions: Iterable[str]) -> None:
@@ -31,19 +32,22 @@ class PassageMatcher:
             self._read_texts(unresolved)
 
     def _read_texts(self, keys: set[str]) -> None:
-        """Note the positions of passages whose texts are among `keys`; only those are held."""
+        """Store the positions of the passages whose texts are among `keys`."""
         for place, passage in enumerate(self._corpus):
             for key in _text_keys(passage):
                 if key in keys:
                     self._by_text.setdefault(key, place)
 
     def match(self, mentions: Sequence[str], example: dspy.Example) -> list[Passage]:
-        """Return a passage for each name, each once.
+        """Return the passages for the names, without duplicates.
 
         Args:
-            mentions: Ids, texts or titles of the passages of one question, best first. One without
-                a match becomes a passage with that text.
+            mentions: Ids, texts or titles of the passages of one question, best first. A name
+                without a match becomes a passage with that text.
             example: Question.
+
+        Returns:
+            The passages, in order.
         """
         by_name: dict[str, list[Passage]] = defaultdict(list)
         for passage in self._own(example):
@@ -61,7 +65,7 @@ class PassageMatcher:
         return list(passages.values())
 
     def _own(self, example: dspy.Example) -> list[Passage]:
-        """Return the question's own passages; in a pooled corpus those that the data set names."""
+        """Return the question's own passages, or in a pooled corpus the named ones."""
         places = self._corpus.own(example.question, example.qid) or ()
         if not places:
             pids = example.get("paragraph_pids", ())
@@ -80,7 +84,7 @@ class PassageMatcher:
 
 
 def _key(text: str) -> str:
-    """Return the words of a text, which all writings of it share."""
+    """Return the words of a text, which are the same in all spellings of it."""
     return " ".join(words(text))
 
 
