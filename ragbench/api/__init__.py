@@ -378,8 +378,8 @@ def verdict(
     limits = limits or take_limits(options)
     config = config_of(program, data, lm, retriever, corpus, options, settings)
     compile_config = compile_config_of(optimizer, None, settings)
-    names = metric_names(metrics)
-    request = VerdictRequest(seeds, equal_cost, names, margin, repeats)
+    metrics_compared = metric_names(metrics)
+    request = VerdictRequest(seeds, equal_cost, metrics_compared, margin, repeats)
     with limited(limits, verdict_folder(config, compile_config)):
         return run_verdict(config, compile_config, request, on_message=on_message)
 

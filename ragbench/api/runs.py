@@ -169,9 +169,8 @@ def compare(
     """
     from ragbench.experiments.compare.against import compare_all
 
-    both = [open_run(run).arm for run in (a, b)]
     chosen = metric_names(metrics)
-    return compare_all(both, metrics=chosen, common=common, margin=margin)[0]
+    return compare_all(_arms(a, b), metrics=chosen, common=common, margin=margin)[0]
 
 
 def recommend(
@@ -188,7 +187,7 @@ def recommend(
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.repeats import label_arms
 
-    arms = [open_run(run).arm for run in runs]
+    arms = _arms(*runs)
     [name] = metric_names([metric])
     return advise(arms, name, labels=label_arms(arms), common=common, worth=worth)
 
@@ -201,9 +200,9 @@ def table(*runs: AnyRun) -> Table:
     from ragbench.experiments.report.repeats import label_arms, pooled_table
     from ragbench.experiments.report.tables import run_table
 
-    opened = [open_run(run) for run in runs]
+    opened = list(map(open_run, runs))
     if any(run.repeats for run in opened):
-        arms = [run.arm for run in opened]
+        arms = _arms(*opened)
         return pooled_table(arms, label_arms(arms))
     return run_table([run.evaluation for run in opened])
 
@@ -221,3 +220,10 @@ def open_run(folder: AnyRun) -> Run:
     if arm[0].folder == path:
         return Run(arm[0])
     return Run(arm[0], arm)
+
+
+def _arms(*runs: AnyRun) -> list[Sequence[Evaluation]]:
+    arms = []
+    for run in runs:
+        arms.append(open_run(run).arm)
+    return arms

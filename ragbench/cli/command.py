@@ -50,10 +50,10 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, over the defaults of the user's settings file."""
         user_settings.set_defaults(ctx, self)
-        rest = super().parse_args(ctx, args)
+        unparsed = super().parse_args(ctx, args)
         if ctx.default_map and user_settings.taken(ctx):
             click.echo(f"settings of {user_settings.settings_path()}", err=True)
-        return rest
+        return unparsed
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         by_group: dict[str, list[tuple[str, str]]] = {}
@@ -143,12 +143,12 @@ def with_runs(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return folders
 
 
-def leave_out(*names: str) -> Callable[[Command], Command]:
+def leave_out(*omitted: str) -> Callable[[Command], Command]:
     """Return a decorator that removes options; a config file may still set their values."""
 
-    def decorate(made: Command) -> Command:
-        made.params = [param for param in made.params if param.name not in names]
-        return made
+    def decorate(decorated: Command) -> Command:
+        decorated.params = [param for param in decorated.params if param.name not in omitted]
+        return decorated
 
     return decorate
 
@@ -209,8 +209,12 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if param.name == "wide":
         meta = ctx.meta
-        names = meta["ragbench.names"]
-        set_format(meta["ragbench.format"], wide=value, names=names, table=meta["ragbench.table"])
+        set_format(
+            meta["ragbench.format"],
+            wide=value,
+            names=meta["ragbench.names"],
+            table=meta["ragbench.table"],
+        )
         ctx.call_on_close(flush)
     else:
         ctx.meta[f"ragbench.{param.name}"] = value

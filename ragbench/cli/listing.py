@@ -174,7 +174,7 @@ def fetch_command(names: tuple[str, ...], hub_config: str | None) -> None:
         _fetch_dataset(name, hub_config)
 
 
-def _datasets(names: list[str]) -> list[str]:
+def _datasets(requested: list[str]) -> list[str]:
     """Return the full names of these data sets."""
     from ragbench.data import DATASETS
     from ragbench.errors import UnknownNameError
@@ -183,10 +183,10 @@ def _datasets(names: list[str]) -> list[str]:
     nicknames = {}
     for name, spec in DATASETS:
         nicknames.update(dict.fromkeys((name, *spec.nicknames), name))
-    for name in names:
+    for name in requested:
         if name not in nicknames:
             raise UnknownNameError("model or data set", name, [*CATALOGUE, *nicknames])
-    return [nicknames[name] for name in names]
+    return [nicknames[name] for name in requested]
 
 
 def _fetch_model(name: str) -> None:

@@ -20,7 +20,7 @@ from ragbench.experiments.report.table import Table, on_terminal, printable, wra
 class _Output:
     """The output format of the command; `pending` tables are written when it ends.
 
-    `table` is the name of the only table to print, and `others` are the omitted ones.
+    `table` is the name of the only table to print, and `omitted` are the omitted ones.
     """
 
     format: str = "table"
@@ -28,7 +28,7 @@ class _Output:
     names: bool = False
     table: str = ""
     printed: bool = False
-    others: list[str] = field(default_factory=list)
+    omitted: list[str] = field(default_factory=list)
     pending: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -49,7 +49,7 @@ def set_format(format: str, *, wide: bool = False, names: bool = False, table: s
     _output.names = names
     _output.table = table
     _output.printed = False
-    _output.others = []
+    _output.omitted = []
     _output.pending = []
 
 
@@ -101,7 +101,7 @@ def print_table(table: Table) -> None:
         return
     alone = _output.format in ("csv", "latex") and not _output.table
     if (alone and _output.printed) or _output.table not in ("", table.name):
-        _output.others.append(table.name)
+        _output.omitted.append(table.name)
         return
     if _output.format == "json":
         _output.printed = True
@@ -132,7 +132,7 @@ def flush() -> None:
     Raises:
         UnknownNameError: The command has no table with the requested name.
     """
-    left_out = list(dict.fromkeys(_output.others))
+    left_out = list(dict.fromkeys(_output.omitted))
     if left_out and _output.table and not _output.printed:
         raise UnknownNameError("table of this command", _output.table, left_out)
     if left_out and not _output.table:

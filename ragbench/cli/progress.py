@@ -60,13 +60,13 @@ class RunProgress(Watch):
         """Print a line above the bar."""
         self._console.print(Text(printable(line)), style="dim", soft_wrap=True)
 
-    def prepare(self, done: int, total: int, what: str = "") -> None:
+    def prepare(self, done: int, total: int, work: str = "") -> None:
         """Show the progress of the index and other shared work.
 
         Args:
             done: Number of steps done.
             total: Number of all steps.
-            what: Name of the work. Empty: that of the constructor.
+            work: Name of the work. Empty: that of the constructor.
         """
         from ragbench.ledger import current_ledger  # needs DSPy, which is slow to import
 
@@ -75,7 +75,7 @@ class RunProgress(Watch):
         estimate = ""
         if ledger and usd and done:
             estimate = f"about ${usd * total / done:.4f} in all"
-        self._show(what or self._making, done, total, usd, estimate, keep=False)
+        self._show(work or self._making, done, total, usd, estimate, keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
         """Start the count of questions.
@@ -108,23 +108,23 @@ class RunProgress(Watch):
             details += f"  failed {self._failed}"
         self._show("answering", done, todo, self._billed.cost_usd, details)
 
-    def count(self, what: str, done: int, total: int, more: str = "") -> None:
+    def count(self, work: str, done: int, total: int, details: str = "") -> None:
         """Show the progress of other work, such as trials or judge replies.
 
         Args:
-            what: Name of the work.
+            work: Name of the work.
             done: Number of steps done.
             total: Number of all steps.
-            more: Text at the end of the line.
+            details: Text at the end of the line.
         """
-        self._show(what, done, total, _command_cost(), more)
+        self._show(work, done, total, _command_cost(), details)
 
     def _show(
-        self, what: str, done: int, n: int, usd: float | None, more: str, *, keep: bool = True
+        self, work: str, done: int, n: int, usd: float | None, details: str, *, keep: bool = True
     ) -> None:
         now = time.monotonic()
-        if (what, n) != self._phase or done < self._done:
-            self._phase = what, n
+        if (work, n) != self._phase or done < self._done:
+            self._phase = work, n
             # Questions of an earlier command do not count for the rate.
             self._first, self._begun = (done, now) if done > 1 else (0, self._seen)
         self._seen = now
@@ -138,15 +138,15 @@ class RunProgress(Watch):
         dollars = "$ unknown"
         if usd is not None and not math.isinf(usd):
             dollars = f"${usd:.4f}"
-        words = "  ".join(filter(None, (pace, dollars, more)))
+        words = "  ".join(filter(None, (pace, dollars, details)))
         self._bars.update(
-            self._bar, description=what, completed=done, total=n, visible=keep or done < n,
+            self._bar, description=work, completed=done, total=n, visible=keep or done < n,
             words=f"{clock}  {words}".strip(),
         )  # fmt: skip
         wait = 1.0 if keep and done == n else EVERY_S
         if not self._console.is_terminal and now - self._said >= wait:
             self._said = now
-            self.say(f"{what} {done}/{n}{', ' if clock else ''}{clock}  {words}")
+            self.say(f"{work} {done}/{n}{', ' if clock else ''}{clock}  {words}")
 
 
 def _command_cost() -> float | None:

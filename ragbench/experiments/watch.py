@@ -1,4 +1,4 @@
-"""What is told of a long command while it goes; each method does nothing until overridden."""
+"""Progress reports of a long command. Each method does nothing unless overridden."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,22 @@ from ragbench.record import Call, Record, total as sum_of
 
 
 class Watch:
-    """Is told how far a command has come; the command line shows it."""
+    """Observer of the progress of a command, which the command line displays."""
 
     def say(self, line: str) -> None:
-        """Something came to an end: a cell of a sweep, a step of a compile."""
+        """Report the end of a step, such as a cell of a sweep."""
 
-    def prepare(self, done: int, total: int, what: str = "") -> None:
-        """So much of the index, or of `what` else all questions share, is made."""
+    def prepare(self, done: int, total: int, work: str = "") -> None:
+        """Report the progress of the index, or of the shared work called `work`."""
 
     def start(self, title: str, todo: int, done: int) -> None:
-        """`todo` questions begin, `done` were finished before."""
+        """Report the start of `todo` questions, after `done` finished ones."""
 
     def update(self, record: Record, done: int, todo: int) -> None:
-        """A question has its record."""
+        """Report the record of a question."""
 
-    def count(self, what: str, done: int, total: int, more: str = "") -> None:
-        """So many of something are done, such as trials; `more` is what they came to so far."""
+    def count(self, work: str, done: int, total: int, details: str = "") -> None:
+        """Report the progress of other work, such as trials, with `details` of the results."""
 
 
 #: Shows nothing.

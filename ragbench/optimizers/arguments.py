@@ -60,8 +60,8 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
 
 def is_by_name(compile: Callable[..., Any]) -> bool:
     """Return True if `compile` takes the student only by name, not as its first argument."""
-    first = next(iter(parameters_of(compile).values()), None)
-    return first is not None and first.kind is inspect.Parameter.KEYWORD_ONLY
+    leading = next(iter(parameters_of(compile).values()), None)
+    return leading is not None and leading.kind is inspect.Parameter.KEYWORD_ONLY
 
 
 def settings_of(function: Callable[..., Any]) -> Parameters:

@@ -147,9 +147,9 @@ class Optimizer(ABC):
         try:
             cls.use(program, files)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            names = ", ".join(files) or "its files"
+            file_names = ", ".join(files) or "its files"
             reason = f"{type(error).__name__}: {error}"
-            raise RunError(f"cannot use {names} ({reason}); compile again") from None
+            raise RunError(f"cannot use {file_names} ({reason}); compile again") from None
 
     def arguments(self, function: Callable[..., Any] | None = None) -> Arguments:
         """Return the parameters under DSPy's argument names.

@@ -73,12 +73,14 @@ def let_vote(program: RAGProgram, members: Sequence[Mapping[str, Any]]) -> None:
 
     def answer(plain: RAGProgram, question: str) -> dspy.Prediction:
         predictions = []
+        answers = []
         for member in members:
             copied = cast(RAGProgram, plain.deepcopy())
             for name, predictor in copied.named_predictors():
                 predictor.demos = member[name]
-            predictions.append(copied.forward(question))
-        answers = [normalise_answer(str(prediction.answer)) for prediction in predictions]
+            prediction = copied.forward(question)
+            predictions.append(prediction)
+            answers.append(normalise_answer(str(prediction.answer)))
         votes = Counter(answers)
         return predictions[answers.index(max(answers, key=votes.__getitem__))]
 

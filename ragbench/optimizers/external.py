@@ -36,9 +36,9 @@ from ragbench.user_code import contained, digest_of_plugin, digest_of_spec, load
 
 
 class OwnOptimizer(Optimizer):
-    """A third-party optimizer. `made` is its class, or the user's object."""
+    """A third-party optimizer. `wrapped` is its class, or the user's object."""
 
-    made: ClassVar[Any]
+    wrapped: ClassVar[Any]
     sees = "what it asks for"
     changes = "what it likes"
     formula = "unknown; give --max-calls"
@@ -56,13 +56,13 @@ class OwnOptimizer(Optimizer):
         elif ":" in self.name:
             source = digest_of_spec(self.name, "--optimizer")
         else:
-            source = digest_of_plugin(type(self).made)
+            source = digest_of_plugin(type(self).wrapped)
         return {**super().identity, "source": source}
 
     def check(self, size: Size) -> None:
         """Check that every required argument is set, which raises ConfigError otherwise."""
         super().check(size)
-        for function in _functions_of(type(self).made):
+        for function in _functions_of(type(self).wrapped):
             for name, parameter in settings_of(function).items():
                 needed = parameter.default is inspect.Parameter.empty and name not in SUPPLIED
                 if needed and name not in self.knobs.model_fields_set:
@@ -112,10 +112,10 @@ class OwnOptimizer(Optimizer):
                 f"class {type(student).__name__}"
             )
         for name, predictor in compiled.named_predictors():
-            names = [*predictor.signature.fields]
-            if names != fields.get(name):
+            returned = [*predictor.signature.fields]
+            if returned != fields.get(name):
                 raise ConfigError(
-                    f"optimizer {self.name} changed the fields of {name} to {', '.join(names)}; "
+                    f"optimizer {self.name} changed the fields of {name} to {', '.join(returned)}; "
                     f"they must stay {', '.join(fields.get(name, ['none']))}"
                 )
         return SearchResult(compiled)
@@ -146,7 +146,7 @@ class OwnOptimizer(Optimizer):
         }
 
     def _optimizer(self, supplied: Arguments) -> Any:
-        source = type(self).made
+        source = type(self).wrapped
         if isinstance(source, type):
             init = _functions_of(source)[0]
             return source(**supplied_to(init, supplied), **passed_to(init, self.knobs))
@@ -166,8 +166,8 @@ def _kind_of(source: Any) -> Any:
 
 def _functions_of(source: Any) -> list[Any]:
     """Return the constructor, if `source` is a class, and `compile`."""
-    made = not isinstance(source, type)
-    return [source.compile] if made else [source.__init__, source.compile]
+    is_object = not isinstance(source, type)
+    return [source.compile] if is_object else [source.__init__, source.compile]
 
 
 def keep_optimizer(optimizer: Any, *, name: str = "") -> str:
@@ -226,7 +226,7 @@ def _own(source: Any, name: str) -> type[Optimizer]:
     kind = _kind_of(source)
     summary = (inspect.getdoc(kind) or "a third-party optimizer").partition("\n")[0]
     members = {
-        "name": name, "made": source, "description": summary, "source": kind.__module__,
+        "name": name, "wrapped": source, "description": summary, "source": kind.__module__,
         "Knobs": knobs_of(OptimizerKnobs, _functions_of(source)),
     }  # fmt: skip
     return cast(type[Optimizer], type(kind.__name__, (OwnOptimizer,), members))

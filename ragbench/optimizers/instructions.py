@@ -215,8 +215,11 @@ class SIMBA(Optimizer):
             **self.arguments(dspy.SIMBA.__init__),
         )
         best = search.compile(student, trainset=task.trainset, seed=task.seed)
-        winners = [row["program"] for row in best.candidate_programs]
-        means = [measure(program, task.val, task).mean for program in winners]
+        winners = []
+        means = []
+        for row in best.candidate_programs:
+            winners.append(row["program"])
+            means.append(measure(row["program"], task.val, task).mean)
         return SearchResult(winners[means.index(max(means))])
 
 

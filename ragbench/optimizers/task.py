@@ -80,8 +80,8 @@ class Needs:
         )
 
     def __str__(self) -> str:
-        names = [name for name in ("trainset", "prompt_lm", "teacher") if getattr(self, name)]
-        return ", ".join(names) or "nothing but the program"
+        needed = list(filter(self.__getattribute__, ("trainset", "prompt_lm", "teacher")))
+        return ", ".join(needed) or "nothing but the program"
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ def _content_of(retriever: Any) -> str:
     if not registered or replaced:
         return ""
     corpus = retriever.corpus
-    contents = [_content_of(part) for part in retriever.parts]
+    contents = [_content_of(inner) for inner in retriever.parts]
     if not all(contents):
         return ""
     settings = retriever.settings.model_dump_json()

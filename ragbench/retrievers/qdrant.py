@@ -71,7 +71,7 @@ class Qdrant(Ranking):
         if self.settings.mode != "text":
             shared = self.settings.model_dump(include={*EmbeddingSettings.model_fields})
             self._dense = Dense(corpus, index="exact", **shared)
-        self.parts = tuple(part for part in (self._words, self._dense) if part is not None)
+        self.parts = tuple(inner for inner in (self._words, self._dense) if inner is not None)
         url = checked_address(self.settings.url, "url")
         self.server = None
         if url:
@@ -84,17 +84,17 @@ class Qdrant(Ranking):
         """Return a collection in this process over the passages at `positions`."""
         small = super().restrict(positions, **{**options, "url": ""})
         small._words, small._dense = None, None
-        for part in small.parts:
-            if isinstance(part, BM25):
-                small._words = part
-            elif isinstance(part, Dense):
-                small._dense = part
+        for inner in small.parts:
+            if isinstance(inner, BM25):
+                small._words = inner
+            elif isinstance(inner, Dense):
+                small._dense = inner
         return small
 
     def index_settings(self) -> dict[str, Any]:
         settings = {"mode": self.settings.mode, "title": self.settings.title}
-        for part in self.parts:
-            settings |= part.index_settings()
+        for inner in self.parts:
+            settings |= inner.index_settings()
         return {**settings, "url": self.settings.url}
 
     def facts(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ class Qdrant(Ranking):
         """Return at most `depth` points for each request, best first. None for None."""
         from qdrant_client import models
 
-        found: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(requests)
+        points: list[Found] = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(requests)
         places = [i for i, request in enumerate(requests) if request is not None]
         for start in range(0, len(places), _QUERIES):
             batch = places[start : start + _QUERIES]
@@ -231,8 +231,8 @@ class Qdrant(Ranking):
             with self._replies():
                 replies = self._client.query_batch_points(self._name, sent)
                 for i, reply in zip(batch, replies, strict=True):
-                    found[i] = _read(reply.points, len(self.corpus))
-        return found
+                    points[i] = _read(reply.points, len(self.corpus))
+        return points
 
     def _vector_request(self, vector: Any) -> dict[str, Any]:
         return {"query": vector.tolist(), "using": "vector"}

@@ -37,9 +37,9 @@ def open_model(kind: Literal["embedder", "reranker"], spec: str) -> Any:
         from fastembed.rerank.cross_encoder import TextCrossEncoder
     model = TextEmbedding if kind == "embedder" else TextCrossEncoder
     name, _, folder = spec.partition("@")
-    names = [entry["model"] for entry in model.list_supported_models()]
-    if name not in names:
-        raise UnknownNameError(f"fastembed {kind}", name, names)
+    supported = [entry["model"] for entry in model.list_supported_models()]
+    if name not in supported:
+        raise UnknownNameError(f"fastembed {kind}", name, supported)
     cache = str(cache_root() / "models" / "fastembed")
     try:
         return model(name, cache_dir=cache, specific_model_path=folder or None)
