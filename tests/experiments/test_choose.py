@@ -126,7 +126,7 @@ def test_choose_dry_run_downloads_no_embedder(
     for retriever in ("dense", "hybrid"):
         code, out, err = choose(command, server, "--retriever", retriever, "--dry-run")
         assert code == 0, err
-        assert "the full table of 3 programs" in out
+        assert "all questions with 3 programs" in out
     make_embedder.cache_clear()
     assert server.hits == []
 

@@ -45,9 +45,9 @@ def gold_report(folder: Path, gold: Path, metric: str) -> Report:
     with_gold = upper.records.column(score)
     counts: Counter[tuple[bool, bool]] = Counter()
     for qid, value in run.records.column(score).items():
-        other = with_gold[qid]
-        if value is not None and other is not None:
-            counts[value >= 1, other >= 1] += 1
+        gold_score = with_gold[qid]
+        if value is not None and gold_score is not None:
+            counts[value >= 1, gold_score >= 1] += 1
     rows = []
     for outcome, words in OUTCOMES.items():
         n = counts[outcome]

@@ -34,10 +34,10 @@ def mean_row(
         records: Records of the questions, for their clusters.
         bounds: Range of the metric.
     """
-    found = mean_of_run(records, scores, bounds)
-    if found is None:
+    estimate = mean_of_run(records, scores, bounds)
+    if estimate is None:
         return with_interval(name, None, None)
-    return with_interval(name, found.mean, found.interval)
+    return with_interval(name, estimate.mean, estimate.interval)
 
 
 def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, float | None]:

@@ -175,16 +175,16 @@ def letter_of(rank: int) -> str:
     return letter
 
 
-def short_names(names: Sequence[str]) -> list[str]:
+def short_names(full_names: Sequence[str]) -> list[str]:
     """Shorten names to at most 28 characters, and keep them distinct if possible.
 
     A name that is too long keeps its beginning. If another name has the same beginning, it keeps
     its
     beginning and its end.
     """
-    beginnings = Counter(name[: _SHORT - 2] for name in names)
+    beginnings = Counter(name[: _SHORT - 2] for name in full_names)
     short = []
-    for name in names:
+    for name in full_names:
         if len(name) <= _SHORT:
             short.append(name)
         elif beginnings[name[: _SHORT - 2]] == 1:

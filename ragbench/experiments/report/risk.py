@@ -72,9 +72,9 @@ def _rows(evaluation: Evaluation) -> list[dict[str, Any]]:
             continue
         if rows and rows[-1]["n"] == len(chosen):
             continue
-        found = mean_of_run(records, {qid: scores[qid] for qid in chosen}, (0.0, 1.0))
-        assert found is not None
+        estimate = mean_of_run(records, {qid: scores[qid] for qid in chosen}, (0.0, 1.0))
+        assert estimate is not None
         row = {"run": evaluation.folder.name, "coverage": len(chosen) / len(scores)}
-        row |= {"n": len(chosen), "least confidence": least, "risk": 1 - found.mean}
-        rows.append(row | with_interval(_METRIC, found.mean, found.interval))
+        row |= {"n": len(chosen), "least confidence": least, "risk": 1 - estimate.mean}
+        rows.append(row | with_interval(_METRIC, estimate.mean, estimate.interval))
     return rows

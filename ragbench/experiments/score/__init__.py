@@ -37,9 +37,9 @@ _FAMILIES = {
 def judge_of(folder: Path, metric: str) -> str | None:
     """Return the model that filled `metric` when the run was scored, or None."""
     annotations: tuple[str, ...] = _FILLED_BY.get(metric, ())
-    for beginning, names in _FAMILIES.items():
+    for beginning, fillers in _FAMILIES.items():
         if metric.startswith(beginning):
-            annotations = names
+            annotations = fillers
     summaries = summaries_of(folder)
     models = []
     for name in annotations:

@@ -131,20 +131,20 @@ class Annotated:
 
         The five most frequent reasons for unscored units are included.
         """
-        asked = Counter[bool]()
+        n_replied = Counter[bool]()
         why = Counter[str]()
         cut = 0
         for unit, reply in chain.from_iterable(self.units.values()):
-            asked[reply is not None] += 1
+            n_replied[reply is not None] += 1
             cut += unit.cut
             if reply is not None and reply.value is None:
                 why[reply.why] += 1
         return {
             "model": self.model,
-            "asked": asked[True],
+            "asked": n_replied[True],
             "unscored": why.total(),
             "unscored_because": dict(why.most_common(5)),
-            "not_asked": asked[False],
+            "not_asked": n_replied[False],
             "cut": cut,
             "as_if": asdict(self.as_if),
             "billed": asdict(self.billed),

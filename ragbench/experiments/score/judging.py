@@ -80,10 +80,10 @@ class Judging(Annotation):
         golds = record.answers
         answer = record.answer
         inputs = {"question": record.question, "gold_answers": golds, "answer": answer}
-        parts: tuple[Any, ...] = (record.question if self.ours else None, golds, answer)
-        units = [Unit(record.qid, parts, inputs, 0)]
+        key_values: tuple[Any, ...] = (record.question if self.ours else None, golds, answer)
+        units = [Unit(record.qid, key_values, inputs, 0)]
         for repeat in range(1, self.repeats):
-            units.append(Unit(record.qid, (*parts, repeat), inputs, repeat))
+            units.append(Unit(record.qid, (*key_values, repeat), inputs, repeat))
         return units
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> str:
@@ -276,11 +276,11 @@ class FailureModes(Causes):
         if rule is None or rule.name in ("control/budget", "control/gave_up"):
             return ()
         steps, cut = _steps_shown(record)
-        found = set(union(record))
+        retrieved = set(union(record))
         titles = {passage.pid: passage.title or passage.pid for passage in record.passages}
         gold = []
         for pid in record.gold_pids:
-            gold.append(f"{titles.get(pid, pid)}: {'found' if pid in found else 'not found'}")
+            gold.append(f"{titles.get(pid, pid)}: {'found' if pid in retrieved else 'not found'}")
         inputs = {
             "question": record.question,
             "gold_answers": record.answers,

@@ -175,11 +175,11 @@ def _score(
         if is_scored or measure.over != "scored":
             values[record.qid] = score or 0.0
             empty += score is None
-    found = metrics.mean_of(values, metric.score_range, clusters)
-    if not any_answer or found is None:
+    estimate = metrics.mean_of(values, metric.score_range, clusters)
+    if not any_answer or estimate is None:
         return None  # A score is never made of failures only.
     filled = {"without_score": empty} if empty else {}
-    return {**found.to_dict(), "over": measure.over, **filled}
+    return {**estimate.to_dict(), "over": measure.over, **filled}
 
 
 def _either(values: Sequence[Any]) -> str:

@@ -170,8 +170,8 @@ def _asked(
                 record = annotation.fill(record, annotated.values(record.qid))
             # A void annotation clears even scores that need no model (an answer without passages).
             if annotated.is_void:
-                names = annotation.scores(record, annotated.values(record.qid))
-                record = replace(record, scores={**record.scores, **dict.fromkeys(names)})
+                filled_metrics = annotation.scores(record, annotated.values(record.qid))
+                record = replace(record, scores={**record.scores, **dict.fromkeys(filled_metrics)})
             filled.append(record)
         records = filled
     return records, tuple(void)

@@ -81,10 +81,10 @@ class RunFolder:
             yield from map(self.price, filter(was_sent, calls))
         yield from map(self.price, filter(was_sent, read_calls(self.reader)))
 
-    def texts(self, names: Iterable[str]) -> dict[str, str]:
+    def texts(self, ids: Iterable[str]) -> dict[str, str]:
         """Return the saved prompts and replies by their ids, without damaged ones."""
         texts = {}
-        for name in names:
+        for name in ids:
             for (packed,) in self.reader.rows("SELECT text FROM prompts WHERE id = ?", name):
                 text = unpacked(packed)
                 if text is None:

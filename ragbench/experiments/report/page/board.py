@@ -82,10 +82,10 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]
     for path in paths:
         folders |= dict.fromkeys([path] if store.is_run(path) else store.runs_under(path))
         for kind, name in FILES.items():
-            found: set[Path] = set()
+            matches: set[Path] = set()
             for place in ("", "*/", "programs/*/"):
-                found.update(path.glob(f"{place}{name}"))
-            files += [(kind, file) for file in sorted(found)]
+                matches.update(path.glob(f"{place}{name}"))
+            files += [(kind, file) for file in sorted(matches)]
     if not folders:
         raise RunError(
             f"no run in {', '.join(map(str, paths))}. Give folders of runs, verdicts, sweeps "

@@ -121,7 +121,7 @@ def _empty_data(board: Board, live: bool) -> Json:
 
 def _give_letters(programs: Sequence[Json], board: Board) -> None:
     """Add letter, rank and short name to each program; A has the best score of a group."""
-    names = short_names([program["name"] for program in programs])
+    short_labels = short_names([program["name"] for program in programs])
     for places in board.groups:
         order = []
         for at in places:
@@ -131,7 +131,7 @@ def _give_letters(programs: Sequence[Json], board: Board) -> None:
             cost = math.inf if program["cost_usd"] is None else program["cost_usd"]
             order.append((program["control"], -score, cost, at))
         for rank, (*_, at) in enumerate(sorted(order)):
-            programs[at] |= {"key": letter_of(rank), "rank": rank, "short": names[at]}
+            programs[at] |= {"key": letter_of(rank), "rank": rank, "short": short_labels[at]}
 
 
 def _mean_or_least(program: Json, metric: str) -> float:
@@ -147,9 +147,9 @@ def _group(board: Board, places: Sequence[int]) -> Json:
         runs += [board.runs[at] for at in board.programs[place].runs]
     for run in runs:
         qids.update(run.records)
-    about = in_common(runs, len(qids))
-    name, _, rest = about.partition(",")
-    return {"name": about.partition(" · ")[0], "about": [("b", name), ("", f" ·{rest}")]}
+    shared = in_common(runs, len(qids))
+    name, _, details = shared.partition(",")
+    return {"name": shared.partition(" · ")[0], "about": [("b", name), ("", f" ·{details}")]}
 
 
 def _texts(
@@ -159,8 +159,8 @@ def _texts(
     texts = []
     for places, group, family in zip(board.groups, groups, families, strict=True):
         rows = sorted((programs[at] for at in places), key=lambda program: program["rank"])
-        about = group["name"]
-        texts.append(page_texts(rows, family, metric, board.artefacts, about))
+        subject = group["name"]
+        texts.append(page_texts(rows, family, metric, board.artefacts, subject))
     return texts
 
 

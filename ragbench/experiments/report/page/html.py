@@ -103,9 +103,9 @@ def _page(data: Any, traces: Iterable[str], also_allowed: str) -> Iterator[str]:
         yield from contents[between] if at % 2 else [between]
 
 
-def _rich(parts: Iterable[tuple[str, str]]) -> str:
+def _rich(spans: Iterable[tuple[str, str]]) -> str:
     texts = []
-    for kind, words in parts:
+    for kind, words in spans:
         text = html.escape(words)
         texts.append(f"<b>{text}</b>" if kind == "b" else text)
     return "".join(texts)

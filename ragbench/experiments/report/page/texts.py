@@ -32,7 +32,7 @@ def empty_texts() -> Json:
 
 
 def page_texts(
-    programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json], about: str
+    programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json], subject: str
 ) -> Json:
     """Return the five texts of a group of programs.
 
@@ -41,7 +41,7 @@ def page_texts(
         family: Tests of `metric` over these programs, with their advice.
         metric: Name of the metric.
         artefacts: Verdicts, sweeps and other experiments of the page.
-        about: Data, questions, LM and retriever that the programs share.
+        subject: Data, questions, LM and retriever that the programs share.
 
     Returns:
         The title of the browser tab, the parts of the sentence, and question and parts of each of
@@ -56,7 +56,7 @@ def page_texts(
         _faults(programs),
     )
     return {
-        "title": f"{sentence.rstrip('.')} · {about}",
+        "title": f"{sentence.rstrip('.')} · {subject}",
         "headline": _bold_names(sentence, programs),
         "facts": list(zip(QUESTIONS, answers, strict=True)),
     }
@@ -90,21 +90,21 @@ def _sentence(
         if headline:
             return f"{headline}."
     done = [program for program in programs if program["done"]]
-    first = programs[0]
+    leader = programs[0]
     if not done:
         n = sum(program["n"] for program in programs)
-        asked = sum(program["asked"] for program in programs)
-        return f"Running: {n:,} of {asked:,} questions are finished, and no run is complete."
+        total = sum(program["asked"] for program in programs)
+        return f"Running: {n:,} of {total:,} questions are finished, and no run is complete."
     advice = family.get("advice")
     if len(programs) > 1 and advice and advice["sentences"]:
         sentence = advice["sentences"][0]
         return f"{sentence[:1].upper()}{sentence[1:].rstrip('.')}."
-    score = first["means"][metric][metric]
+    score = leader["means"][metric][metric]
     words = "has no score" if score is None else f"scores {_score(score)} {metric}"
-    of = f"on {_count(first['n'], 'question')}"
+    sample = f"on {_count(leader['n'], 'question')}"
     if len(programs) == 1:
-        return f"{called(first)}, {words} {of}; a second run makes a comparison."
-    return f"{called(first)}, {words} {of}; these runs cannot be tested against each other."
+        return f"{called(leader)}, {words} {sample}; a second run makes a comparison."
+    return f"{called(leader)}, {words} {sample}; these runs cannot be tested against each other."
 
 
 def _is_real(programs: Sequence[Json], family: Json) -> Parts:
@@ -169,20 +169,20 @@ def _compiling(
             answer = "Yes." if " HELPS" in headline else "Not significantly."
             return [("b", answer), ("", "".join(sentences))]
     place = {program["at"]: program for program in programs}
-    parts: Parts = []
+    spans: Parts = []
     for program in programs:
         before = place.get(program["before"])
         if before is None:
             continue
         test = difference_from(program["at"], before["at"], family)
         if test is None:
-            parts.append(("", f"{program['key']} against {before['key']}: not tested. "))
+            spans.append(("", f"{program['key']} against {before['key']}: not tested. "))
             continue
         word = {"better": "Yes", "worse": "No, it is worse"}.get(test["word"], "Not significantly")
         gain = f"{test['difference']:+z.3f}"
-        parts.append(("b", f"{word}: "))
-        parts.append(("", f"{program['key']} scores {gain} against {before['key']}, uncompiled. "))
-    return parts or [
+        spans.append(("b", f"{word}: "))
+        spans.append(("", f"{program['key']} scores {gain} against {before['key']}, uncompiled. "))
+    return spans or [
         ("b", "Not asked here."), ("", " No program is next to its uncompiled self.")
     ]  # fmt: skip
 
@@ -231,13 +231,13 @@ def difference_from(at: int, reference: int | None, family: Json) -> Json | None
 
 def _bold_names(sentence: str, programs: Sequence[Json]) -> Parts:
     """Split a sentence into parts, with the names of programs in bold."""
-    names = sorted(map(called, programs), key=len, reverse=True)
-    pattern = "|".join(map(re.escape, names))
-    parts: Parts = []
+    labels = sorted(map(called, programs), key=len, reverse=True)
+    pattern = "|".join(map(re.escape, labels))
+    spans: Parts = []
     for number, text in enumerate(re.split(f"({pattern})", sentence)):
         if text:
-            parts.append(("b" if number % 2 else "", text))
-    return parts
+            spans.append(("b" if number % 2 else "", text))
+    return spans
 
 
 def _score(value: float) -> str:
