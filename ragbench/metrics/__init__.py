@@ -1,4 +1,4 @@
-"""Scores as pure functions of records, their registry, and the statistics of comparing runs."""
+"""Metrics as pure functions of records, their registry, and statistics of comparisons."""
 
 from ragbench.metrics import drop, efficiency, silence as silence
 from ragbench.metrics.aggregate import (

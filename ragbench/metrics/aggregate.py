@@ -1,8 +1,8 @@
-"""What a run is worth: means over all its records.
+"""Summary of a run: means over all of its records.
 
-A pure function of records, JSON-ready. A mean is over every record that the metric can score;
-failed records have the metric's worst score. A metric that no answered record has (nothing was
-cited, no price is known) is left out, so that failures alone never make a score.
+It is a pure function of records, JSON-ready. A mean covers every record that the metric can score.
+Failed records have the metric's worst score. If no answered record has a metric (no citation, no
+known price), the metric is omitted, so that failures alone do not make a score.
 """
 
 from collections import Counter
@@ -23,13 +23,13 @@ DEFAULT_METRICS = (
     *("recall", "all_recall", "recall@5", "mrr", "ndcg", "search_recall"),
     *("hops_to_gold", "retrieved_tokens"),
 )
-#: Name -> the group that a record belongs to, or None for none.
+#: Name -> function that returns the group of a record, or None.
 GROUPINGS: Mapping[str, Callable[[Record], Hashable | None]] = {
     "qtype": lambda record: record.qtype or None,
     "hops": lambda record: record.hops,
     "answer_kind": lambda record: answer_kind(record.answers[0]),
 }
-#: By metric its score of every record, in the order of the records.
+#: Scores of all records by metric, in the order of the records.
 Columns = Mapping[str, Sequence[float | None]]
 
 
@@ -65,13 +65,21 @@ def summarize(
 def score_columns(
     records: Sequence[Record], metrics: Sequence[str]
 ) -> dict[str, list[float | None]]:
-    """For each metric its score of every record, in the order of `records`.
+    """Score every record with every metric.
 
-    UnknownNameError for a metric that does not exist.
+    Args:
+        records: Records.
+        metrics: Names of metrics.
+
+    Returns:
+        For each metric the score of each record, in the order of `records`.
+
+    Raises:
+        UnknownNameError: A metric does not exist.
     """
     chosen = list(map(get_metric, dict.fromkeys(metrics)))
     columns: dict[str, list[float | None]] = {metric.name: [] for metric in chosen}
-    # All metrics of one record, then the next: what they share is worked out once.
+    # Score record by record, so that shared intermediate results are cached.
     for record in records:
         for metric in chosen:
             columns[metric.name].append(metric.score(record))
@@ -97,7 +105,7 @@ def _means(
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of a metric over the questions that have a score.
+    """Mean of a metric over the questions that have a score.
 
     Attributes:
         n: Number of questions with a score.
@@ -114,7 +122,7 @@ class Mean:
     largest: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the mean, JSON-ready, with the interval as a list of its ends if there is one."""
+        """Return the mean, JSON-ready, with the interval as a list if there is one."""
         row: dict[str, Any] = {"mean": self.mean, "n": self.n}
         if self.interval:
             row["interval"] = [self.interval.low, self.interval.high]
@@ -128,7 +136,7 @@ def mean_of(
 ) -> Mean | None:
     """Compute the mean of scores with its interval.
 
-    This is the only place that puts scores, bounds and clusters together.
+    This is the only function that combines scores, bounds and clusters.
 
     Args:
         scores: Score of each question by id. None marks a question without a score.

@@ -1,8 +1,8 @@
-"""Exact match, F1 and contain-match, each as one named data set's script defines it.
+"""Exact match, F1 and contain-match, as defined by the scripts of the data sets.
 
 HotpotQA v1 (Yang et al. 2018, arXiv:1809.09600), SQuAD v1.1 (Rajpurkar et al. 2016,
-arXiv:1606.05250), MuSiQue v1.0 (Trivedi et al. 2022, arXiv:2108.00573), 2WikiMultiHopQA v1.1
-(Ho et al. 2020, arXiv:2011.01060). Every metric takes the best score over all gold answers.
+arXiv:1606.05250), MuSiQue v1.0 (Trivedi et al. 2022, arXiv:2108.00573), 2WikiMultiHopQA v1.1 (Ho et
+al. 2020, arXiv:2011.01060). Every metric takes the best score over all gold answers.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ from ragbench.metrics.text import normalise_answer
 from ragbench.record import Record
 from ragbench.words import with_spaces
 
-#: Answers that HotpotQA gives no partial credit for.
+#: Answers without partial credit in HotpotQA.
 CLOSED = frozenset({"yes", "no", "noanswer"})
 #: Punctuation of any script.
 _MARKS = regex.compile(r"\p{P}+")
@@ -37,13 +37,20 @@ NOTHING = Overlap(0.0, 0.0, 0.0)
 
 
 def exact_match(pred: str, gold: str) -> float:
-    """1.0 if both are the same once normalised, else 0.0; two that normalise to nothing match."""
+    """Return 1.0 if both texts are equal after normalization, else 0.0.
+
+    Two texts that normalize to nothing match.
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+    """
     return float(normalise_answer(pred) == normalise_answer(gold))
 
 
-@lru_cache(maxsize=4096)  # many metrics ask for the same two
+@lru_cache(maxsize=4096)  # Many metrics compare the same two texts.
 def _words_overlap(pred: str, gold: str) -> Overlap:
-    """How two bags of words overlap; all zero where they share none, also when both are empty."""
+    """Compute the overlap of two bags of words. All zero if they share no word."""
     a = pred.split()
     b = gold.split()
     common = (Counter(a) & Counter(b)).total()
@@ -53,7 +60,14 @@ def _words_overlap(pred: str, gold: str) -> Overlap:
 
 
 def hotpot_overlap(pred: str, gold: str) -> Overlap:
-    """How two answers overlap in tokens; a yes, no or noanswer on either side must match whole."""
+    """Compute the token overlap of two answers as HotpotQA does.
+
+    If either one is yes, no or noanswer, both must be equal.
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+    """
     a = normalise_answer(pred)
     b = normalise_answer(gold)
     if a != b and (a in CLOSED or b in CLOSED):
@@ -62,17 +76,32 @@ def hotpot_overlap(pred: str, gold: str) -> Overlap:
 
 
 def token_f1(pred: str, gold: str) -> float:
-    """HotpotQA's F1 of two answers."""
+    """Compute HotpotQA's F1 of two answers, in [0, 1].
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+    """
     return hotpot_overlap(pred, gold).f1
 
 
 def squad_token_f1(pred: str, gold: str) -> float:
-    """SQuAD v1.1's F1 of two answers: no rule for yes and no; 0 when both are empty."""
+    """Compute SQuAD v1.1's F1, in [0, 1]: no rule for yes and no, and 0 if both are empty.
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+    """
     return _words_overlap(normalise_answer(pred), normalise_answer(gold)).f1
 
 
 def musique_token_f1(pred: str, gold: str) -> float:
-    """MuSiQue v1.0's F1 of two answers: SQuAD's, but 1 when both normalise to nothing."""
+    """Compute MuSiQue v1.0's F1, in [0, 1]: SQuAD's, but 1 if both normalize to nothing.
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+    """
     a = normalise_answer(pred)
     b = normalise_answer(gold)
     if a and b:
@@ -81,11 +110,15 @@ def musique_token_f1(pred: str, gold: str) -> float:
 
 
 def contains(pred: str, gold: str) -> float:
-    """1.0 if the normalised gold is a run of characters in the normalised prediction, else 0.0.
+    """Return 1.0 if the normalized gold is a substring of the normalized prediction, else 0.0.
 
-    The published rule is Python's `in`, by which a gold that normalises to nothing ("The") is in
-    every prediction; here it must be matched exactly. A blank prediction holds nothing: the word
-    that stands for it, noanswer, would hold "no" and "answer".
+    The published rule is Python's `in`, by which a gold that normalizes to nothing ("The") is in
+    every prediction. Here such a gold must match exactly. A blank prediction contains nothing: its
+    substitute, noanswer, would contain "no" and "answer".
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
     """
     inner = normalise_answer(gold)
     if not inner or is_blank_answer(pred):
@@ -94,22 +127,28 @@ def contains(pred: str, gold: str) -> float:
 
 
 def is_blank_answer(answer: str | None) -> bool:
-    """Whether no answer was given: none, an empty one, or the word that programs put for one."""
+    """Return True if the answer is None, blank, or the substitute "noanswer"."""
     return not (answer and answer.strip()) or normalise_answer(answer) == "noanswer"
 
 
 def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
-    """The highest `compare(pred, answer)` over `answers` (never empty)."""
+    """Return the highest score of a prediction over the gold answers.
+
+    Args:
+        compare: Score of a prediction and a gold answer.
+        pred: Prediction.
+        answers: Gold answers, at least one.
+    """
     return max(compare(pred, answer) for answer in answers)
 
 
 def is_answerable(record: Record) -> bool:
-    """Whether the question has an answer in what could be searched (`metrics.silence`)."""
+    """Return False if the searched data has no answer to the question (`metrics.silence`)."""
     return record.extra.get("answerable") is not False
 
 
 def is_open_question(record: Record) -> bool:
-    """Returns whether the answer is more than yes or no, or one of those the question names."""
+    """Return True if the answer is neither yes or no nor named in the question."""
     question = f" {normalise_answer(record.question)} "
     for answer in map(normalise_answer, record.answers):
         if answer in ("yes", "no") or f" {answer} " in question:
@@ -119,9 +158,9 @@ def is_open_question(record: Record) -> bool:
 
 @cache
 def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
-    """The function that gives `best` of a record's answer: one for all metrics that compare so.
+    """Return the function that computes `best` for a record, cached by `compare`.
 
-    It gives None for a question that has no answer: what is right there is to be silent.
+    The function returns None for a question without an answer: a refusal is correct.
     """
 
     def score(record: Record) -> float | None:
@@ -133,7 +172,12 @@ def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
 
 
 def char_f1(pred: str, gold: str) -> float:
-    """Return F1 of two answers, with each character of a script without spaces as a token."""
+    """Compute F1 with each character of a script without spaces as a token, in [0, 1].
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+    """
     a, b = (with_spaces(_MARKS.sub(" ", normalise_answer(text))) for text in (pred, gold))
     return _words_overlap(a, b).f1
 
@@ -143,7 +187,7 @@ _MUSIQUE_F1 = best_of_answer(musique_token_f1)
 
 
 def official_f1(record: Record) -> float | None:
-    """F1 as the question's data set defines it; HotpotQA's (and 2Wiki's) where it names none."""
+    """Compute F1 as the question's data set defines it, by default HotpotQA's (and 2Wiki's)."""
     return (_MUSIQUE_F1 if record.extra.get("f1") == "musique" else _HOTPOT_F1)(record)
 
 

@@ -1,7 +1,7 @@
-"""The registry of metrics, and what a metric is.
+"""Registry and definition of metrics.
 
-A metric is a pure function of one record: it never asks a model and never looks at anything but the
-record, so a run can be scored again at any time.
+A metric is a pure function of one record. It never calls a model and reads only the record, so a
+run can be scored again at any time.
 """
 
 import re
@@ -21,7 +21,7 @@ Score = Callable[[Record], float | None]
 
 
 def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
-    """`function`, worked out once for each record: many metrics share it."""
+    """Cache the result of `function` in each record, because many metrics share it."""
 
     @wraps(function)
     def cached(record: Record) -> T:
@@ -35,12 +35,18 @@ def once(function: Callable[[Record], T]) -> Callable[[Record], T]:
 
 @dataclass(frozen=True)
 class Metric:
-    """A named score of one record.
+    """Named score of one record.
 
-    `score` takes a record and gives a number in `score_range` (None: unbounded), or None where the
-    record has not what it needs. A failed record has the `worst` score; a metric of spending gives
-    what the failed question spent. `source` names the paper or script that defines the metric.
-    Errors of a plug-in's `score` are one line.
+    Attributes:
+        name: Name.
+        score: Function from a record to a number, or None if the record lacks the data. A failed
+            record has the `worst` score, or its actual cost. An error of a plug-in becomes one
+            line.
+        description: Description in lists.
+        source: Paper or script that defines the metric.
+        worst: Score of a failed record.
+        higher_is_better: True if higher scores are better.
+        score_range: Least and greatest score. None if there are no bounds.
     """
 
     name: str
@@ -64,10 +70,10 @@ class Metric:
         object.__setattr__(self, "score", blamed)
 
 
-#: Precision and recall of a family, such as `sp_recall`, are found by name and not listed.
+#: Precision and recall of a family, such as `sp_recall`, are available by name but not listed.
 METRICS: Registry[Metric] = Registry("metric", package="ragbench.metrics")
 
-#: Metrics with a cut-off, such as `recall@5`: the part before the @ -> a maker from the cut-off.
+#: Metrics with a cut-off, such as `recall@5`: the part before the @ -> function of the cut-off.
 CUTOFF_METRICS: Registry[Callable[[int], Metric]] = Registry("metric", package="ragbench.metrics")
 
 
@@ -77,12 +83,19 @@ def add(metric: Metric) -> None:
 
 
 def add_metric(name: str, score: Score, description: str, *, source: str = "") -> Metric:
-    """Register `score` as a metric in [0, 1] whose failed records score 0, and return it.
+    """Register a metric in [0, 1] whose failed records score 0.
 
-    `score` sees only records that have an answer.
+    Args:
+        name: Name.
+        score: Score of a record that has an answer.
+        description: Description in lists.
+        source: Paper or script that defines the metric.
+
+    Returns:
+        The metric.
     """
 
-    @wraps(score)  # whose it is decides who is blamed for its errors
+    @wraps(score)  # The owner of `score` is named in its errors.
     def scored(record: Record) -> float | None:
         if record.failed:
             return 0.0
@@ -92,15 +105,25 @@ def add_metric(name: str, score: Score, description: str, *, source: str = "") -
 
 
 def add_amount(name: str, score: Score, description: str, *, source: str = "") -> None:
-    """Register an amount without bounds, of which less is better; a failed record has its own."""
+    """Register an amount without bounds, of which less is better.
+
+    A failed record has its own amount.
+
+    Args:
+        name: Name.
+        score: Amount of a record.
+        description: Description in lists.
+        source: Paper or script that defines the metric.
+    """
     add(Metric(name, score, description, source, higher_is_better=False, score_range=None))
 
 
 @lru_cache(maxsize=256)
 def get_metric(name: str) -> Metric:
-    """The metric called `name`; `recall@5` and its like are made for their cut-off.
+    """Return the metric `name`. Creates metrics with a cut-off, such as `recall@5`.
 
-    UnknownNameError, with the near names, where there is none.
+    Raises:
+        UnknownNameError: There is no such metric. The message has similar names.
     """
     match = re.fullmatch(r"(\w+)@([1-9]\d*)", name)
     if match and match[1] in CUTOFF_METRICS.names():
@@ -109,48 +132,63 @@ def get_metric(name: str) -> Metric:
 
 
 def metric_function(spec: str) -> Callable[..., Any]:
-    """The function that `spec` names, or that was handed over under this name."""
+    """Return the function that `spec` names, or that is registered under this name."""
     function: Callable[..., Any]
     if is_kept(spec):
         function = find(spec)
         return function
     function = load_object(spec, "--metric")
     if not callable(function):
-        raise ConfigError(f"--metric {spec} is no function")
+        raise ConfigError(f"--metric {spec} is not a function")
     return function
 
 
 def keep_metric(function: Callable[..., Any], *, name: str = "") -> str:
-    """Return the name of a user's metric in configs of this process.
+    """Register a user's metric in this process.
 
-    `name` is the caller's word for it, which a compile is found by.
+    Args:
+        function: Function of an example and a prediction.
+        name: Name in the identity of a compile.
+
+    Returns:
+        The name of the metric in configs.
+
+    Raises:
+        ConfigError: `function` is not callable.
     """
     if not callable(function):
         raise ConfigError(f"metric={repr(function)[:80]} is neither a name nor a function")
     label = getattr(function, "__name__", type(function).__name__)
-    get_metric.cache_clear()  # the same name may stand for another function now
+    get_metric.cache_clear()  # The name may now refer to another function.
     return keep(function, f"{PREFIX}{label}", name=name)
 
 
 def range_of(function: Callable[..., Any]) -> tuple[float, float]:
-    """The least and the greatest score of a person's own metric: its `range`, else [0, 1]."""
+    """Return the least and greatest score of a user's metric: its `range`, else [0, 1]."""
     low, high = getattr(function, "range", (0.0, 1.0))
     return float(low), float(high)
 
 
 def read_score(reply: Any, scores: tuple[float, float] = (0.0, 1.0)) -> float:
-    """The score that a metric gave: a bool, a number also of numpy, or what has a `score`.
+    """Convert the result of a metric to a number.
+
+    Args:
+        reply: A bool, a number (also of numpy), or an object with a `score`.
+        scores: Least and greatest score.
+
+    Returns:
+        The score.
 
     Raises:
-        ValueError: it is none of these, not finite, or outside of `scores`.
+        ValueError: `reply` has another type, is not finite, or is outside `scores`.
     """
     score = getattr(reply, "score", reply)
-    if callable(getattr(score, "item", None)):  # of numpy
+    if callable(getattr(score, "item", None)):  # A scalar of numpy.
         score = score.item()
     if not isinstance(score, bool | int | float):
         raise ValueError(f"it gave {type(score).__name__}, not a number")
     low, high = scores
-    if not low <= score <= high:  # NaN is not, either
+    if not low <= score <= high:  # Rejects NaN too.
         raise ValueError(
             f"it gave {score}, which is not from {low:g} to {high:g}; set its attribute range = "
             "(least, greatest) where its scores are others"
@@ -160,12 +198,14 @@ def read_score(reply: Any, scores: tuple[float, float] = (0.0, 1.0)) -> float:
 
 @METRICS.outside
 def own_metric(spec: str) -> Metric:
-    """The metric of the function that `spec` names, called as DSPy calls a metric.
+    """Return the metric of the function that `spec` names, called as DSPy calls a metric.
 
-    The example has `question`, `answer`, `answers` and its other fields, by the names of the person
-    too; the prediction has `answer`, `passages` and the module's other outputs. What the function
-    gives is read by `read_score`. ConfigError where it cannot be imported, or the user
-    did not name it.
+    The example has `question`, `answer`, `answers` and its other fields, also by the user's names.
+    The prediction has `answer`, `passages` and the other outputs of the module. `read_score`
+    converts the result.
+
+    Raises:
+        ConfigError: The function cannot be imported, or the user did not name it.
     """
     import dspy
 
@@ -190,5 +230,5 @@ def own_metric(spec: str) -> Metric:
 
 
 def metric_names() -> list[str]:
-    """All names that `get_metric` takes, sorted; `recall@K` stands for any whole K >= 1."""
+    """Return the sorted names of all metrics. `recall@K` stands for any whole K >= 1."""
     return sorted([*METRICS.names(), *(f"{name}@K" for name in CUTOFF_METRICS.names())])

@@ -1,7 +1,7 @@
-"""DROP's exact match and F1 as IRCoT scores answers (Dua et al. 2019, arXiv:1903.00161).
+"""DROP's exact match and F1, as IRCoT scores answers (Dua et al. 2019, arXiv:1903.00161).
 
-IRCoT (Trivedi et al. 2023, arXiv:2212.10509) reads the answer out of a chain of thought, splits
-what looks like a list, mends the encoding with ftfy, and compares with the canonical answer alone.
+IRCoT (Trivedi et al. 2023, arXiv:2212.10509) extracts the answer from a chain of thought, splits
+apparent lists, repairs the encoding with ftfy, and compares only with the canonical answer.
 """
 
 import itertools
@@ -19,17 +19,21 @@ _ANSWER_IS = re.compile(r".* answer is:? (.*)\.?")
 
 
 class DropScore(NamedTuple):
-    """Exact match (0 or 1) and F1, the latter rounded to two decimals as DROP does per question."""
+    """Exact match (0 or 1) and F1, rounded to two decimals as DROP does per question."""
 
     em: float
     f1: float
 
 
 def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
-    """DROP's score of predicted spans against gold spans (each one or more strings).
+    """Compute DROP's score of predicted spans.
 
-    Spans are matched one to one for the highest F1; a gold span with numbers earns nothing unless
-    the prediction shares one of them; the F1 is over sets of words, averaged over the longer list.
+    Spans are matched one to one for the highest F1. A gold span with numbers scores 0 unless the
+    prediction shares one of them. F1 is over sets of words, averaged over the longer list.
+
+    Args:
+        pred: Predicted spans, at least one.
+        gold: Gold spans, at least one.
     """
     predicted = list(map(_normalise, pred))
     gold_spans = list(map(_normalise, gold))
@@ -37,7 +41,7 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
     if len(predicted) == len(gold_spans) == 1:
         mean = _span_f1(predicted[0], gold_spans[0])
     else:
-        import numpy as np  # here, for few answers are lists and these are slow to load
+        import numpy as np  # Slow to load, and few answers are lists.
         from scipy.optimize import linear_sum_assignment
 
         pairs = itertools.product(gold_spans, predicted)
@@ -45,11 +49,11 @@ def drop_score(pred: Sequence[str], gold: Sequence[str]) -> DropScore:
         grid = np.array(scores).reshape(len(gold_spans), len(predicted))
         rows, columns = linear_sum_assignment(grid, maximize=True)
         mean = grid[rows, columns].sum() / max(len(predicted), len(gold_spans))
-    return DropScore(float(same), round(mean * 100) / 100)  # as np.round does, with 2 decimals
+    return DropScore(float(same), round(mean * 100) / 100)  # Equal to np.round with 2 decimals.
 
 
 def spans_of(prediction: str) -> list[str]:
-    """The spans that IRCoT reads in a prediction: a bracketed list is split at commas."""
+    """Return the spans that IRCoT reads in a prediction. Splits a bracketed list at commas."""
     bare = prediction.strip()
     if bare.startswith("[") or bare.endswith("]"):
         spans = re.sub(r'["\[\]]', "", prediction).split(",")
@@ -59,17 +63,17 @@ def spans_of(prediction: str) -> list[str]:
 
 
 def mended(text: str) -> str:
-    """`text` as ftfy mends it, which leaves printable ASCII without HTML entities as it is."""
+    """Repair `text` with ftfy. Skips printable ASCII without HTML entities."""
     if text.isascii() and text.isprintable() and "&" not in text:
         return text
-    import ftfy  # here, for few answers need it and it is slow to load
+    import ftfy  # Slow to load, and few answers need it.
 
     fixed: str = ftfy.fix_text(text)
     return fixed
 
 
 def answer_of(text: str) -> str:
-    """What follows the last " answer is" of a chain of thought, or all of `text`."""
+    """Return the text after the last " answer is" of a chain of thought, or all of `text`."""
     if text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
     match = _ANSWER_IS.match(text)
@@ -83,7 +87,7 @@ def _normalise(span: str) -> str:
 
 
 def _normalise_word(word: str) -> str:
-    # Punctuation stays inside what Python reads as a number ("1.50"), and goes from all else.
+    # Keep punctuation in words that Python reads as numbers ("1.50"). Remove all other punctuation.
     bare = word if _is_number(word) else word.translate(_NO_PUNCTUATION)
     if _is_number(bare):
         bare = str(float(bare))
@@ -109,7 +113,7 @@ def _span_f1(pred: str, gold: str) -> float:
     common = len(predicted & gold_words)
     precision = common / len(predicted)
     recall = common / len(gold_words)
-    # Not 2c/(p+g), whose last bit can differ: the result is rounded, and halves must fall alike.
+    # Not 2c/(p+g), whose last bit may differ: the result is rounded, and halves must round alike.
     if common:
         return 2 * precision * recall / (precision + recall)
     return 0.0

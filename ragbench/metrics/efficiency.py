@@ -1,8 +1,8 @@
-"""What the answer to a question cost, *as if uncached*.
+"""Cost of the answer to a question, *as if uncached*.
 
-A call answered by the cache counts with the tokens, list price and time it had when it was first
-answered, so that a re-run shows the same. A failed question counts with what it spent before it
-failed and scores 0: failing early is cheap, never good. Calls of a judge are no part of answering.
+A cached call counts with the tokens, list price and time of its first answer, so that a re-run has
+the same cost. A failed question counts with its cost until the failure and scores 0. Calls of a
+judge are not part of answering.
 """
 
 from functools import partial
@@ -25,13 +25,13 @@ _RESOURCES = {
 
 @once
 def as_if(record: Record) -> Totals:
-    """The totals of all its calls, as if nothing had been cached."""
+    """Return the totals of all calls, as if nothing had been cached."""
     return record.ledger.as_if
 
 
 @once
 def spend(record: Record) -> dict[str, float | None]:
-    """The spending of one record, by resource; an amount that nobody knows is None."""
+    """Return the cost of one record by resource. An unknown amount is None."""
     spent = as_if(record)
     if any(call.kind == "judge" for call in record.ledger.calls):
         spent = total([call for call in record.ledger.calls if call.kind != "judge"])

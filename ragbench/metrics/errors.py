@@ -1,27 +1,28 @@
-"""Why an answer is wrong: one cause each, from the record alone.
+"""Find the cause of a wrong answer, from the record only.
 
-The first rule that holds decides, in this order:
+The first rule that applies decides, in this order:
 
-control/...              an error ended the question
-control/answered_anyway  an answer to a question that has none (a refusal is right there)
-reading/wrong_form       right in substance, but not the string that was asked for
-data/metrics_disagree    a judge called it right and the strings differ
-reading/among_words      the gold answer among other words: right, denied, or a thing named after it
-control/parse, budget    no parsable answer; the budget was spent
-control/from_memory      the program chose to answer without a search
-control/no_search        nothing was ever searched
-control/loop             gold was not found, and the searches repeated themselves
-control/too_few_steps    gold was not found; what leads to it was named, and never searched for
-retrieval/...            gold was not found otherwise: never in reach, or in reach and not retrieved
-control/not_shown        gold was found, and its text never shown to the model
-control/gave_up          all gold was shown and no answer was given
-data/answer_not_in_gold  no word of the gold answer stands in the gold passages
-reading/...              all gold was shown: a part of the answer, another thing of the same type,
-                         or a thing of another type
+- control/...: an error ended the question.
+- control/answered_anyway: the question has no answer, and a refusal would be correct.
+- reading/wrong_form: correct in substance, but not the expected string.
+- data/metrics_disagree: a judge accepts the answer, and the strings differ.
+- reading/among_words: the gold answer among other words: correct, denied, or part of a name.
+- control/parse, budget: no parsable answer; the budget was spent.
+- control/from_memory: the program chose to answer without a search.
+- control/no_search: there was no search.
+- control/loop: gold was not found, and the searches repeated themselves.
+- control/too_few_steps: gold was not found; a name that leads to it was seen but not searched.
+- retrieval/...: gold was not found for another reason: never in reach, or in reach and not
+  retrieved.
+- control/not_shown: gold was found, and the model never saw its text.
+- control/gave_up: the model saw all gold passages and gave no answer.
+- data/answer_not_in_gold: no word of the gold answer is in the gold passages.
+- reading/...: the model saw all gold passages, and the answer is a part of the gold answer, an
+  entity of the same type, or of another type.
 
-Gold is *in reach* when the missing passage is named, by its title or by the answer that leads to
-it, in the question, in a query, or in text that was found. The hop is the number of gold
-passages found, plus one: how far the chain got.
+Gold is *in reach* if the missing passage is named, by its title or by the answer that leads to it,
+in the question, in a query, or in a retrieved text. The hop is the number of retrieved gold
+passages plus one.
 """
 
 import re
@@ -36,11 +37,11 @@ from ragbench.metrics.retrieval import union
 from ragbench.metrics.text import answer_kind, is_blank, is_refusal
 from ragbench.record import Record
 
-#: Words by which a reply may exceed the gold answer that it holds and still be that answer.
+#: Maximum number of extra words in a reply that counts as containing the gold answer.
 SPARE_WORDS = 12
 
 
-#: Causes that a rule gives where strings differ and only meaning could tell what it is.
+#: Causes by rule that only a judgment of the meaning could confirm.
 UNDECIDED = frozenset({
     "reading/among_words", "reading/partial", "reading/same_type", "reading/other_type",
     "data/answer_not_in_gold", "retrieval/answer_not_seen",
@@ -49,10 +50,14 @@ UNDECIDED = frozenset({
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an answer is wrong: a level, a kind within it, and what shows it.
+    """Cause of a wrong answer.
 
-    The level is `retrieval`, `reading`, `control` or `data`.
-    `hop` (from 1) is set where gold is missing. `by` tells a rule from a model's opinion.
+    Attributes:
+        level: `retrieval`, `reading`, `control` or `data`.
+        kind: Kind within the level.
+        detail: Evidence for the cause.
+        hop: Number of gold passages obtained, plus 1. None if no gold is missing.
+        by: Origin: a rule or a model's opinion.
     """
 
     level: str
@@ -67,7 +72,7 @@ class Cause:
 
 
 def cause_of(record: Record) -> Cause | None:
-    """The cause of a wrong answer; None where it is right: by exact match, or rightly none."""
+    """Return the cause of a wrong answer. None for an exact match or a correct refusal."""
     if record.failure is not None:
         kind = record.failure.boundary
         return Cause("control", "budget" if kind == "limit" else kind, record.failure.error)
@@ -99,7 +104,7 @@ def _wrong_form(record: Record) -> Cause | None:
 
 
 def _among_words(record: Record) -> Cause | None:
-    """The gold answer among other words: "Oslo, in Norway", but also "Oslo Street in Bergen"."""
+    """Find the gold answer among other words: "Oslo, in Norway", "Oslo Street in Bergen"."""
     pred = loose_words(record.answer_text)
     for gold in record.answers:
         gold_words = loose_words(gold)
@@ -128,7 +133,7 @@ def _stopped(record: Record) -> Cause | None:
 
 
 def _missing(record: Record) -> Cause | None:
-    """The cause where a gold passage, or without gold pids the gold answer, was not retrieved."""
+    """Return the cause if a gold passage, or the gold answer without gold ids, is missing."""
     seen = set(union(record)) | {passage.pid for passage in record.passages}
     gold = record.gold_pids
     texts = [f"{passage.title} {passage.text}" for passage in record.passages]
@@ -169,7 +174,7 @@ def _missing(record: Record) -> Cause | None:
 
 
 def _missing_names(record: Record, hop: int) -> list[str]:
-    """Names of the missing passages: their titles, and the answer that leads to them."""
+    """Return the titles of missing passages, and the answer that leads to them."""
     titles = dict.fromkeys(title for title, _ in record.support)
     for passage in record.passages:
         titles.pop(passage.title, None)
@@ -221,7 +226,7 @@ def _is_no_answer(answer: str) -> bool:
 
 @lru_cache(maxsize=2_000)
 def loose_words(text: str) -> tuple[str, ...]:
-    """The words of `text` without accents, case, any punctuation, articles and number endings."""
+    """Return the words of `text` without accents, case, punctuation, articles, ordinal endings."""
     plain = text.casefold()
     if not plain.isascii():
         letters = unicodedata.normalize("NFKD", plain)
@@ -231,7 +236,7 @@ def loose_words(text: str) -> tuple[str, ...]:
     return tuple(_DIGITS.get(word, word) for word in words if word not in ("a", "an", "the"))
 
 
-#: Share of the gold answer's words that makes an answer a part of it.
+#: Minimum share of the gold answer's words in an answer that counts as a part of it.
 _MOST = 0.6
 _JOINED = re.compile(r"(?<=\d),(?=\d{3})|['\u2019]s?\b")
 _ORDINAL = re.compile(r"\b(\d+)(?:st|nd|rd|th)\b")

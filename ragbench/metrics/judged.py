@@ -1,9 +1,9 @@
-"""Scores that a model gave when the run was scored, read from the record, and what it is asked of.
+"""Scores by a model, read from the record, and the inputs of its judgments.
 
-They stand in the record's `scores` under the name of their metric. An answer without a usable reply
-has none: it is out of the mean and counted as `unscored` beside it. (Code published for
-GraphRAG-Bench, Xiang et al. 2025, arXiv:2506.05690, gives an unreadable reply an empty list, and
-two empty lists the score 1.)
+They are in the record's `scores` under the name of their metric. An answer without a usable reply
+has no score. The mean excludes it, and `unscored` counts it. (Code published for GraphRAG-Bench,
+Xiang et al. 2025, arXiv:2506.05690, treats an unreadable reply as an empty list, and two empty
+lists score 1.)
 """
 
 import re
@@ -15,17 +15,17 @@ from ragbench.metrics.support import harmonic
 from ragbench.metrics.text import answer_kind, is_blank
 from ragbench.record import Record
 
-#: Metrics of claims, which one pass fills.
+#: Metrics of claims, filled in one pass.
 GROUNDED = ("chain_fidelity_judged", "hallucination_rate_judged")
 #: Metrics that a judge fills.
 JUDGED = ("judge", "judge_arag", *GROUNDED)
-#: GraphRAG-Bench's, which a model fills too.
+#: Metrics of GraphRAG-Bench that a model fills.
 ASKED = {
     "answer_correctness": "three quarters statement F1 by a model, one quarter similarity",
     "coverage": "share of the gold answer's facts that the answer has, by a model",
     "faithfulness": "share of the answer's statements that the passages support, by a model",
 }
-#: Question type of GraphRAG-Bench -> the scores that are taken of it.
+#: Question type of GraphRAG-Bench -> its scores.
 SCORES_OF_TYPE: Mapping[str, tuple[str, ...]] = {
     "Fact Retrieval": ("rouge_l", "answer_correctness"),
     "Complex Reasoning": ("rouge_l", "answer_correctness"),
@@ -37,7 +37,7 @@ _GRAPHRAG_BENCH = "GraphRAG-Bench, generation_eval.py"
 
 _WORD = re.compile(r"[a-z0-9]+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[\"'(\u201c]?[A-Z0-9])")
-#: Actions whose thought says what to do, and not what is so.
+#: Actions whose thought is an instruction and not a claim.
 _NO_CLAIMS = frozenset({"decompose"})
 
 
@@ -46,10 +46,10 @@ def _sentences(text: str) -> list[str]:
 
 
 def claims_of_chain(record: Record) -> list[str]:
-    """The sentences of a program's thoughts; empty where it wrote down none.
+    """Return the sentences of a program's thoughts. Empty if it has none.
 
-    A single word, such as the move that a planner chose, claims nothing, nor does the instruction
-    by which a question is taken apart.
+    A single word, such as the action of a planner, is not a claim, and neither is an instruction to
+    decompose a question.
     """
     thoughts = (step.thought for step in record.steps if step.action not in _NO_CLAIMS)
     lines = (line for thought in thoughts for line in _sentences(thought))
@@ -57,7 +57,7 @@ def claims_of_chain(record: Record) -> list[str]:
 
 
 def claims_of_answer(record: Record) -> list[str]:
-    """The sentences of an answer; none of a yes or no, which claims nothing to be looked up."""
+    """Return the sentences of an answer. Empty for yes or no, which makes no claim."""
     answer = record.answer_text
     if answer_kind(answer) == "yes_no":
         return []
@@ -65,17 +65,25 @@ def claims_of_answer(record: Record) -> list[str]:
 
 
 def says_something(text: str) -> bool:
-    """Whether `text` reads as a sentence: more than six words, or it ends like one."""
+    """Return True if `text` looks like a sentence: over six words, or ends like one."""
     return len(text.split()) > 6 or text.rstrip().endswith((".", "!", "?"))
 
 
 def rouge_l(pred: str, gold: str) -> float:
-    """ROUGE-L's F1: the longest common subsequence of lower-case words, which are not stemmed."""
+    """Compute ROUGE-L F1: longest common subsequence of lower-case words, without stemming.
+
+    Args:
+        pred: Prediction.
+        gold: Gold answer.
+
+    Returns:
+        F1, in [0, 1].
+    """
     a = _WORD.findall(pred.lower())
     b = _WORD.findall(gold.lower())
     if not a or not b:
         return 0.0
-    row = [0] * (len(b) + 1)  # lengths of the longest common subsequence so far
+    row = [0] * (len(b) + 1)  # Lengths of the longest common subsequence.
     for word in a:
         before = row
         row = [0]
@@ -85,28 +93,53 @@ def rouge_l(pred: str, gold: str) -> float:
 
 
 def statement_f1(supported: int, unsupported: int, missing: int) -> float | None:
-    """F1 of an answer's statements against the gold's; None where there are none at all."""
+    """Compute F1 of an answer's statements against those of the gold answer.
+
+    Args:
+        supported: Number of statements that the gold answer supports.
+        unsupported: Number of statements that it does not support.
+        missing: Number of gold statements that the answer lacks.
+
+    Returns:
+        F1, in [0, 1]. None if there are no statements.
+    """
     if not supported + unsupported + missing:
         return None
     return 2 * supported / (2 * supported + unsupported + missing)
 
 
 def answer_correctness(factual: float | None, cosine: float) -> float | None:
-    """Three quarters statement F1, one quarter similarity, in [0, 1]; `cosine` in [-1, 1]."""
+    """Combine three quarters statement F1 and one quarter similarity.
+
+    Args:
+        factual: Statement F1, in [0, 1]. None if unknown.
+        cosine: Cosine similarity of the embeddings, in [-1, 1].
+
+    Returns:
+        The score, in [0, 1]. None if `factual` is None.
+    """
     if factual is None:
         return None
     return _FACTUAL_WEIGHT * factual + (1 - _FACTUAL_WEIGHT) * (cosine + 1) / 2
 
 
 def share(count: float, total: int) -> float | None:
-    """`part` of `whole`, for coverage and faithfulness; None where there is nothing to count."""
+    """Return `count` divided by `total`, for coverage and faithfulness.
+
+    Args:
+        count: Number of statements that count.
+        total: Number of statements.
+
+    Returns:
+        The share. None if `total` is 0.
+    """
     if total:
         return count / total
     return None
 
 
 def _asked(name: str, description: str, source: str = "", *, worst: float = 0.0) -> None:
-    """Register a metric that a model fills; a failed record has the `worst` score, 0 or 1."""
+    """Register a metric that a model fills. A failed record has the `worst` score, 0 or 1."""
 
     def score(record: Record) -> float | None:
         value = worst if record.failed else record.scores.get(name)

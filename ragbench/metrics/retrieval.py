@@ -1,10 +1,10 @@
-"""What the searches brought, against the gold passages.
+"""Retrieved passages compared with the gold passages.
 
-Two views of one question. The *union* is every passage found, in the order first seen, each once:
-what the program had to read. *Per search* (`search_*`) is the mean over its searches, repeats
-answered from memory left out: what one search is worth. Relevance is binary, by pid. A question
-whose gold passages are not all known has no score; one that was never searched scores 0 in the
-union. Measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log2(rank + 1).
+There are two views of a question. The *union* is every retrieved passage, in the order of first
+retrieval, without duplicates: the passages that the program had to read. *Per search* (`search_*`)
+is the mean over the searches, without repeats answered from memory. Relevance is binary, by passage
+id. A question has no score unless all of its gold passages are known. Without a search, the union
+scores 0. The measures are those of trec_eval: recall, reciprocal rank, nDCG with 1/log2(rank + 1).
 """
 
 import math
@@ -17,27 +17,51 @@ from ragbench.metrics.base import CUTOFF_METRICS, Metric, add, add_amount, once
 from ragbench.metrics.text import approx_tokens
 from ragbench.record import Record
 
-#: Of a ranking, the gold passages, and where the ranking is cut; None for nowhere.
+#: Function of a ranking, the gold passages and a cut-off, or None.
 Measure = Callable[[Sequence[str], Collection[str], int | None], float]
 
 
 def recall(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
-    """The share of gold passages in the ranking, cut at `k`."""
+    """Return the share of gold passages in the ranking.
+
+    Args:
+        ranking: Passage ids, best first.
+        gold: Ids of the gold passages, at least one.
+        k: Cut-off. None: the whole ranking.
+    """
     return len(set(ranking[:k]) & set(gold)) / len(gold)
 
 
 def all_recall(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
-    """1.0 if every gold passage is in the ranking, cut at `k`, else 0.0."""
+    """Return 1.0 if every gold passage is in the ranking, else 0.0.
+
+    Args:
+        ranking: Passage ids, best first.
+        gold: Ids of the gold passages.
+        k: Cut-off. None: the whole ranking.
+    """
     return float(set(gold) <= set(ranking[:k]))
 
 
 def reciprocal_rank(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
-    """One over the rank of the first gold passage in the ranking, cut at `k`; 0 without any."""
+    """Return one over the rank of the first gold passage. 0 if there is none.
+
+    Args:
+        ranking: Passage ids, best first.
+        gold: Ids of the gold passages.
+        k: Cut-off. None: the whole ranking.
+    """
     return next((1 / rank for rank, pid in enumerate(ranking[:k], start=1) if pid in gold), 0.0)
 
 
 def ndcg(ranking: Sequence[str], gold: Collection[str], k: int | None = None) -> float:
-    """Discounted gain over that of a ranking with all gold passages first, cut at `k`."""
+    """Return the discounted gain, divided by that of a ranking with all gold passages first.
+
+    Args:
+        ranking: Passage ids, best first.
+        gold: Ids of the gold passages, at least one.
+        k: Cut-off. None: the whole ranking.
+    """
     gain = sum(_discount(r) for r, p in enumerate(ranking[:k], start=1) if p in gold)
     best = len(gold) if k is None else min(k, len(gold))
     return gain / sum(map(_discount, range(1, best + 1)))
@@ -50,7 +74,7 @@ def _discount(rank: int) -> float:
 
 @once
 def rankings(record: Record) -> list[list[str]]:
-    """The pids of each search, best first, without repeats answered from memory."""
+    """Return the passage ids of each search, best first, without repeats from memory."""
     rankings = []
     for search in record.searches:
         if not search.cached:
@@ -60,20 +84,20 @@ def rankings(record: Record) -> list[list[str]]:
 
 @once
 def union(record: Record) -> list[str]:
-    """Every pid found, once, in the order first seen."""
+    """Return the ids of all retrieved passages, in the order of first retrieval."""
     return list(dict.fromkeys(chain.from_iterable(rankings(record))))
 
 
 @once
 def shown(record: Record) -> list[str]:
-    """Every pid whose text the model was shown; what was found, where that is not known."""
+    """Return the ids of the passages in the model's context, or if unknown the retrieved ones."""
     if record.shown is None:
         return union(record)
     return record.shown
 
 
 def evidence(record: Record) -> float | None:
-    """1.0 if the model was shown every gold passage, else 0.0; None where none are known."""
+    """Return 1.0 if the model saw every gold passage, else 0.0. None if none are known."""
     if not record.gold_pids:
         return None
     if record.failed:
@@ -82,7 +106,7 @@ def evidence(record: Record) -> float | None:
 
 
 def retrieval_efficiency(record: Record) -> float | None:
-    """F1 of the answer for each retrieval; None where nothing was searched, or nothing is right."""
+    """Return F1 of the answer per search. None without a search, or if unanswerable."""
     if record.failed:
         return 0.0
     f1 = official_f1(record)
@@ -93,11 +117,11 @@ def retrieval_efficiency(record: Record) -> float | None:
 
 
 def retrieved_tokens(record: Record) -> float:
-    """Tokens of passage text shown by searches and reads; what is shown again counts again.
+    """Estimate the tokens of passage text from searches and reads, repetitions included.
 
-    A-RAG's count: text alone, without ids and titles. A step that shows part of a passage lists the
-    new texts under `retrieved` in its notes, and such steps then count instead of whole hits.
-    Tokens are estimated (`approx_tokens`).
+    This is A-RAG's count: text only, without ids and titles. A step that shows part of a passage
+    lists the new texts under `retrieved` in its notes. If there are such steps, they count instead
+    of whole hits. `approx_tokens` estimates the tokens.
     """
     contents = [step.notes["retrieved"] for step in record.steps if "retrieved" in step.notes]
     if contents:
@@ -108,7 +132,7 @@ def retrieved_tokens(record: Record) -> float:
 
 
 def hops_to_gold(record: Record) -> float | None:
-    """The number of the search (from 1) by which all gold passages had been found, or None."""
+    """Return the number of the search (from 1) that completed the gold passages, or None."""
     missing = set(record.gold_pids)
     for number, ranking in enumerate(rankings(record) if missing else (), start=1):
         missing -= set(ranking)
@@ -127,7 +151,7 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
         if record.failed:
             return 0.0
         if not rankings(record) and record.shown:
-            return None  # code read the passages without a search
+            return None  # Code read the passages without a search.
         scores = [measure(ranking, record.gold_pids, k) for ranking in ranked]
         if scores:
             return sum(scores) / len(scores)

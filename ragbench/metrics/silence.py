@@ -1,9 +1,9 @@
-"""Does a system know when to be silent? Answers and refusals, where some questions have no answer.
+"""Metrics of refusals, for data in which some questions have no answer.
 
-A question has none where its example says `answerable: false`: MuSiQue's Full set (Trivedi et al.
-2022, arXiv:2108.00573), or a data set that lost a gold passage of some questions
-(`--unanswerable`). A blank answer is a refusal, and so is one that says it has no answer
-(`metrics.text.is_refusal`). A failed question has the worst score.
+A question has no answer if its example has `answerable: false`: in MuSiQue's Full set (Trivedi et
+al. 2022, arXiv:2108.00573), or in a data set without some gold passages (`--unanswerable`). A blank
+answer is a refusal, and so is an answer that states that there is none (`metrics.text.is_refusal`).
+A failed question has the worst score.
 """
 
 from typing import TypeGuard
@@ -15,15 +15,16 @@ from ragbench.record import Record
 
 
 def refused(record: Record) -> bool:
-    """Whether the answer of `record` is blank or says that there is none."""
+    """Return True if the answer of `record` is blank or states that there is none."""
     return is_blank(record.answer_text) or is_refusal(record.answer_text)
 
 
 def confidence(record: Record) -> float | None:
-    """How sure the program was of its answer, on a scale of its own; None where nothing says so.
+    """Return the program's confidence in its answer, on its own scale. None if unknown.
 
-    A module of a person's own gives it as its output `confidence`. Otherwise it is what the steps
-    note as `confidence`, or as `score`: the most of those that saw the answer, else the last.
+    A user's module reports it as its output `confidence`. Otherwise it is the `confidence` or
+    `score` in the notes of the steps: the highest of the steps that returned the answer, else the
+    last.
     """
     if record.failed or refused(record):
         return None

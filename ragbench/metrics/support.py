@@ -1,11 +1,10 @@
-"""Supporting facts: which sentences or paragraphs a program says prove its answer.
+"""Supporting facts: sentences or paragraphs that a program names as proof of its answer.
 
-HotpotQA v1 (sentences, and joint with the answer), MuSiQue v1.0 (paragraphs) and 2WikiMultiHopQA
-v1.1 (titles without case, and evidence triples). What a program says is read from its own
-`citations` and `facts`, or from the record's `attribution` and `attributed_triples`, filled in by
-later steps that name the sentences used and the facts they tell; `support_kind` and `evidence_kind`
-tell which, and summaries keep the two apart. Retrieved is not cited: nothing is taken from what a
-program merely saw.
+The scores are those of HotpotQA v1 (sentences, and joint with the answer), MuSiQue v1.0
+(paragraphs) and 2WikiMultiHopQA v1.1 (titles without case, and evidence triples). The named facts
+are the program's `citations` and `facts`, or the record's `attribution` and `attributed_triples`,
+which later steps fill in. `support_kind` and `evidence_kind` tell which, and summaries count them
+separately. A retrieved passage is not a citation.
 """
 
 import itertools
@@ -35,7 +34,12 @@ ZERO = SetScore(0.0, 0.0, 0.0, 0.0)
 
 
 def set_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScore:
-    """HotpotQA's score of a predicted set; of two empty sets EM is 1 and F1 is 0, as there."""
+    """Compute HotpotQA's score of a predicted set. For two empty sets EM is 1 and F1 is 0.
+
+    Args:
+        pred: Predicted items.
+        gold: Gold items.
+    """
     hits = sum(item in gold for item in pred)
     missed = sum(item not in pred for item in gold)
     return _of_counts(hits, len(pred), hits + missed)
@@ -49,7 +53,12 @@ def _of_counts(hits: int, predicted: int, gold: int) -> SetScore:
 
 
 def musique_support_score(pred: Collection[Hashable], gold: Collection[Hashable]) -> SetScore:
-    """MuSiQue's score of predicted paragraphs: HotpotQA's, but 1 for two empty sets."""
+    """Compute MuSiQue's score of predicted paragraphs: HotpotQA's, but F1 is 1 for empty sets.
+
+    Args:
+        pred: Predicted paragraphs.
+        gold: Gold paragraphs.
+    """
     score = set_score(pred, gold)
     if pred or gold:
         return score
@@ -57,14 +66,19 @@ def musique_support_score(pred: Collection[Hashable], gold: Collection[Hashable]
 
 
 def fold_titles(facts: Collection[Fact]) -> list[Fact]:
-    """Facts with lower-case titles, as 2Wiki compares them; two may become one and count twice."""
+    """Return facts with lower-case titles, as 2Wiki compares them. Duplicates count twice."""
     return [(title.lower(), index) for title, index in facts]
 
 
 def evidence_score(
     pred: Collection[Sequence[str]], gold: Sequence[Collection[Sequence[str]]]
 ) -> SetScore:
-    """2Wiki's score of predicted triples; each gold item is all its equal forms (by aliases)."""
+    """Compute 2Wiki's score of predicted triples.
+
+    Args:
+        pred: Predicted triples.
+        gold: For each gold triple all of its forms, by the aliases of its entities.
+    """
     triples = set(map(_fold_triple, pred))
     gold_forms: set[tuple[str, ...]] = set()
     for forms in gold:
@@ -73,13 +87,18 @@ def evidence_score(
 
 
 def joint(*scores: SetScore) -> SetScore:
-    """The product of EMs, precisions and recalls, and the F1 of the products."""
+    """Return the products of EMs, precisions and recalls, and the F1 of the products."""
     em, precision, recall, _ = map(math.prod, zip(*scores, strict=True))
     return SetScore(em, precision, recall, harmonic(precision, recall))
 
 
 def harmonic(precision: float, recall: float) -> float:
-    """F1 of a precision and a recall; 0 where both are 0."""
+    """Return the F1 of a precision and a recall. 0 if both are 0.
+
+    Args:
+        precision: Precision, in [0, 1].
+        recall: Recall, in [0, 1].
+    """
     if precision + recall:
         return 2 * precision * recall / (precision + recall)
     return 0.0
@@ -87,9 +106,9 @@ def harmonic(precision: float, recall: float) -> float:
 
 @once
 def support_kind(record: Record) -> Kind | None:
-    """Where the record's sentence-level support comes from; None where it names no sentence.
+    """Return the source of the record's sentence support. None without a named sentence.
 
-    A system that names sentences and names none for this question gave nothing, which is 0.
+    If a system names sentences, but none for this question, the question scores 0.
     """
     if record.cites_sentences or any(_is_fact(item) for item in record.citations or ()):
         return "cited"
@@ -100,9 +119,9 @@ def support_kind(record: Record) -> Kind | None:
 
 @once
 def predicted_facts(record: Record) -> set[Fact] | None:
-    """Returns the sentences named as proof of the answer; None where the program names none.
+    """Return the sentences named as proof of the answer. None if the program names none.
 
-    A cited passage is not a claim about each of its sentences, so citations of whole passages give
+    A cited passage makes no claim about each of its sentences, so citations of whole passages give
     no facts.
     """
     items = record.attribution
@@ -115,10 +134,10 @@ def predicted_facts(record: Record) -> set[Fact] | None:
 
 @once
 def predicted_pids(record: Record) -> set[str] | None:
-    """Returns the passages named as proof of the answer; None where the program names none.
+    """Return the passages named as proof of the answer. None if the program names none.
 
-    A citation is a number (from 1, into the record's passages), a pid, or a fact. One that points
-    at no passage stays in the set, so that it costs precision.
+    A citation is a number (from 1, into the record's passages), a passage id, or a fact. A citation
+    of no existing passage remains in the set, so that it lowers precision.
     """
     items = record.attribution if record.citations is None else record.citations
     if items is None:
@@ -139,9 +158,10 @@ def predicted_pids(record: Record) -> set[str] | None:
 
 @once
 def fact_score(record: Record) -> SetScore | None:
-    """The score of the sentences named; None without gold facts or, unless failed, without any.
+    """Score the named sentences. None without gold facts or named sentences.
 
-    2WikiMultiHopQA, whose questions have evidence triples, compares titles without case.
+    A failed record with gold facts scores 0. 2WikiMultiHopQA, whose questions have evidence
+    triples, compares titles without case.
     """
     gold: Collection[Fact] = {(title, int(index)) for title, index in record.support}
     if not gold:
@@ -158,7 +178,7 @@ def fact_score(record: Record) -> SetScore | None:
 
 @once
 def paragraph_score(record: Record) -> SetScore | None:
-    """The score of the passages named against `gold_pids`; None as for `fact_score`."""
+    """Score the named passages against `gold_pids`. None as for `fact_score`."""
     if not record.gold_pids:
         return None
     if record.failed:
@@ -170,10 +190,9 @@ def paragraph_score(record: Record) -> SetScore | None:
 
 
 def evidence_kind(record: Record) -> Kind | None:
-    """Where the record's triples come from; None where it names none.
+    """Return the source of the record's triples. None if it names none.
 
-    A program's own are those of its `facts` that are triples; a separate step fills in
-    `attributed_triples`.
+    The triples of a program are in its `facts`. A separate step fills in `attributed_triples`.
     """
     if any(map(_is_triple, record.facts or ())):
         return "cited"
@@ -183,9 +202,9 @@ def evidence_kind(record: Record) -> Kind | None:
 
 
 def gold_triples(record: Record) -> list[list[list[str]]]:
-    """The data's evidence: of each triple its three parts, of each part all its names.
+    """Return the gold evidence: for each triple its three parts, for each part its names.
 
-    There are several where the data was loaded with its alias file; empty where it has none.
+    A part has several names if the data was loaded with its alias file. Empty without evidence.
     """
     extra = record.extra
     if extra.get("evidence_forms"):
@@ -199,7 +218,7 @@ def gold_triples(record: Record) -> list[list[list[str]]]:
 
 @once
 def triple_score(record: Record) -> SetScore | None:
-    """The score of the triples named against the data's evidence; None as for `fact_score`."""
+    """Score the named triples against the data's evidence. None as for `fact_score`."""
     gold = gold_triples(record)
     if not gold:
         return None
@@ -213,7 +232,7 @@ def triple_score(record: Record) -> SetScore | None:
 
 
 def answer_score(record: Record) -> SetScore:
-    """EM, precision, recall and F1 of the answer, each the best over the gold answers."""
+    """Return EM, precision, recall and F1 of the answer, each the best over gold answers."""
     if record.failed:
         return ZERO
     overlaps = [hotpot_overlap(record.answer_text, gold) for gold in record.answers]
@@ -223,7 +242,7 @@ def answer_score(record: Record) -> SetScore:
 
 @once
 def joint_score(record: Record) -> SetScore | None:
-    """The joint score of answer and sentences; in 2WikiMultiHopQA of the evidence as well."""
+    """Return the joint score of answer and sentences, in 2WikiMultiHopQA also of evidence."""
     scores = [answer_score(record)]
     for score in (fact_score, triple_score) if gold_triples(record) else (fact_score,):
         of_proof = score(record)
@@ -255,7 +274,7 @@ def _part(field: str, score: Callable[[Record], SetScore | None], record: Record
 def _register(
     family: str, score: Callable[[Record], SetScore | None], subject: str, source: str
 ) -> None:
-    """Register the scores of `family`; its precision and recall are not listed."""
+    """Register the scores of `family`. Its precision and recall are not listed."""
     for field in SetScore._fields:
         words = {"em": "exact match", "f1": "F1"}.get(field, field)
         value = partial(_part, field, score)

@@ -1,6 +1,6 @@
-"""Texts of answers: normalised before they are compared, refusals, kinds of answer, and lengths.
+"""Texts of answers: normalization, refusals, kinds of answers, and lengths.
 
-SQuAD v1.1 (Rajpurkar et al. 2016), HotpotQA, 2WikiMultiHopQA and MuSiQue normalise alike.
+SQuAD v1.1 (Rajpurkar et al. 2016), HotpotQA, 2WikiMultiHopQA and MuSiQue share one normalization.
 """
 
 import re
@@ -22,7 +22,7 @@ _GIVEN = (
     r"(?:stated?|mentioned|mention|specified|specify|provided?|given?|known|found|available"
     r"|say|said|listed|list|indicated?|contain|include|answered|answer|clear|enough|sure|tell)"
 )
-#: Refusals, as they stand once normalised: in lower case, without punctuation and articles.
+#: Refusals after normalization: lower case, without punctuation and articles.
 _REFUSAL = re.compile(
     r"(?:(?:answer|it|this|that) (?:is|remains) )?"
     r"(?:unknown|none|na|n a|null|nothing|no answer|noanswer|unclear|unanswerable|undetermined"
@@ -44,47 +44,48 @@ _REFUSAL = re.compile(
 )
 
 
-@lru_cache(maxsize=32_768)  # many metrics ask for the same answers
+@lru_cache(maxsize=32_768)  # Many metrics normalize the same answers.
 def normalise_answer(text: str) -> str:
-    """`text` in lower case, without ASCII punctuation, articles and spare blanks.
+    """Normalize `text`: lower case, without ASCII punctuation, articles and extra blanks.
 
-    Punctuation goes before articles, so "a-b" becomes "ab"; other dashes and quotation marks stay,
-    and composed and decomposed letters stay different, as in the official scripts.
+    Punctuation is removed before articles, so "a-b" becomes "ab". Other dashes and quotation marks
+    remain, and composed and decomposed letters differ, as in the official scripts.
     """
     bare = strip_punctuation(text.lower())
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
 def is_blank(text: str) -> bool:
-    """Whether nothing is left of `text` once it is normalised."""
+    """Return True if `text` normalizes to nothing."""
     return all(word in _ARTICLE_WORDS for word in strip_punctuation(text.lower()).split())
 
 
 @lru_cache(maxsize=32_768)
 def is_refusal(text: str) -> bool:
-    """Whether `text` says that it has no answer: "Unknown", "The passages do not mention it".
+    """Return True if `text` states that there is no answer.
 
-    A blank text is none, and neither is a text that says more, as "It was not found until 1950".
+    Examples are "Unknown" and "The passages do not mention it". Neither a blank text nor a text
+    with further content, such as "It was not found until 1950", is a refusal.
     """
     return _REFUSAL.fullmatch(normalise_answer(text.replace("\u2019", "'"))) is not None
 
 
 def strip_punctuation(text: str) -> str:
-    """`text` without ASCII punctuation; words on either side of a hyphen join."""
+    """Remove ASCII punctuation from `text`. Words around a hyphen are joined."""
     return text.translate(_NO_PUNCTUATION)
 
 
 def tokens(text: str) -> list[str]:
-    """The blank-separated words of the normalised `text`, in order."""
+    """Return the blank-separated words of the normalized `text`, in order."""
     return normalise_answer(text).split()
 
 
 def approx_tokens(text: str) -> int:
-    """About how many tokens GPT models make of `text`, the same on every machine.
+    """Estimate the number of tokens of GPT models in `text`, the same on every machine.
 
-    Their tokeniser's tables must be downloaded, so pieces are counted instead: seven letters, three
-    digits or a run of punctuation each. Against cl100k_base the totals over English Wikipedia and
-    medical text are 4 % off at the most, over lower-cased chunks 8 % low.
+    Their tokenizer's tables require a download, so pieces are counted instead: seven letters, three
+    digits or a run of punctuation each. Compared with cl100k_base, the totals over English
+    Wikipedia and medical text are off by at most 4 %, and over lower-cased chunks 8 % low.
     """
     return sum(map(_count_pieces, text.split()))
 
@@ -93,7 +94,7 @@ def approx_tokens(text: str) -> int:
 def _count_pieces(word: str) -> int:
     if word.isascii():
         bare = word.rstrip(string.punctuation)
-        if bare.isalpha() and len(word) - len(bare) <= 1:  # most words: letters, and one mark
+        if bare.isalpha() and len(word) - len(bare) <= 1:  # Letters and one mark.
             return 1 + (len(bare) - 1) // 7 + len(word) - len(bare)
     return sum(
         1 + (len(piece) - 1) // 7 if piece.isascii() else -(-len(piece.encode()) // 3)
@@ -130,11 +131,11 @@ _NUMBER = re.compile(
 
 @lru_cache(maxsize=4096)
 def answer_kind(answer: str) -> Kind:
-    """The kind of `answer`, by its form alone; a bare year counts as a date."""
+    """Return the kind of `answer`, by its form only. A bare year counts as a date."""
     text = normalise_answer(answer)
     if text in ("yes", "no"):
         return "yes_no"
-    thousands = re.search(r"\d,\d{3}", answer)  # "1,000" is no year
+    thousands = re.search(r"\d,\d{3}", answer)  # Excludes "1,000", which is not a year.
     if _DATE.fullmatch(text) and not thousands:
         return "date"
     titled = any(letter.isupper() for letter in answer[1:])  # "Nine Inch Nails", "45 Fathers"

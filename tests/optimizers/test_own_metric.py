@@ -82,7 +82,7 @@ def test_its_feedback_reaches_the_writer(
     ("name", "words"),
     [
         ("broken", "fails on a gold answer: AttributeError"),
-        ("number", "is no function"),
+        ("number", "is not a function"),
         ("missing", "has no 'missing'; give --metric"),
     ],
 )

@@ -91,14 +91,14 @@ _READ = frozenset(
 
 @data_set("documents", setting="pooled")
 def load_documents(spec: DataSettings) -> Dataset:
-    """Load passages without questions, for `ragbench ask`: a corpus file or documents."""
+    """Passages without questions, for `ragbench ask`: a corpus file or documents."""
     passages = read_corpus(spec)
     return Dataset("documents", {}, Corpus(passages), "pooled", documents_card(passages))
 
 
 @data_set("jsonl", "answer", "answers", "golden_answers", keeps_ids=True, titled_by_file=True)
 def load_jsonl(spec: DataSettings) -> Dataset:
-    """Load the user's questions, with passages or a corpus file. The set has the file's name."""
+    """Your questions, with passages or a corpus file. The data set has the file's name."""
     corpus = None
     if spec.corpus_file is not None:
         corpus = read_corpus(spec)
@@ -240,7 +240,7 @@ class Judgement(Record):
 
 @data_set("beir", setting="pooled", keeps_ids=True)
 def load_beir(spec: DataSettings) -> Dataset:
-    """Load a BEIR folder, for `ragbench retrieve`. Few of its sets have answers for `eval`."""
+    """BEIR folder, for `ragbench retrieve`. Few of its sets have answers for `eval`."""
     folder = spec.data_file
     if folder is None or not (folder / "queries.jsonl").is_file():
         raise DataError(
@@ -339,7 +339,7 @@ _GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resol
     ),
 )
 def load_graphrag_bench(spec: DataSettings) -> Dataset:
-    """Load GraphRAG-Bench: medical and novel questions of four types with long answers.
+    """GraphRAG-Bench: medical and novel questions of four types with long answers.
 
     Source: Xiang et al. 2025, arXiv:2506.05690. ragbench cuts its documents into chunks. No
     question names its gold passages.
@@ -364,7 +364,7 @@ def load_graphrag_bench(spec: DataSettings) -> Dataset:
     ),
 )
 def load_arag(spec: DataSettings) -> Dataset:
-    """Load the layout of A-RAG and LinearRAG: questions.json and the fixed-length chunks.json.
+    """A-RAG and LinearRAG layout: questions.json and the fixed-length chunks.json.
 
     Chunks have neither titles nor sentence ids, so no support metric can be computed on them.
     """

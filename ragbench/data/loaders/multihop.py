@@ -102,7 +102,7 @@ _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
     ),
 )
 def load_hotpotqa(spec: DataSettings) -> Dataset:
-    """Load HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
+    """HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
     return _load(spec)
 
 
@@ -119,7 +119,7 @@ def load_hotpotqa(spec: DataSettings) -> Dataset:
     ),
 )
 def load_2wikimultihopqa(spec: DataSettings) -> Dataset:
-    """Load 2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
+    """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
     return _load(spec, None if spec.alias_file is None else _read_aliases(spec.alias_file))
 
 
@@ -273,7 +273,7 @@ class MusiqueRecord(Record):
     ),
 )
 def load_musique(spec: DataSettings) -> Dataset:
-    """Load MuSiQue: 2 to 4 hops, 20 paragraphs per question, aliases, decomposition."""
+    """MuSiQue: 2 to 4 hops, 20 paragraphs per question, aliases, decomposition."""
     if spec.corpus_file is None:
         return assemble(spec, _musique_items(spec, None))
     corpus = Corpus(read_corpus(spec))

@@ -1,8 +1,8 @@
-"""The paired comparison of two arms over the same questions, and its verdict.
+"""Paired comparison of two arms over the same questions, and its verdict.
 
-A difference is always B minus A. Several seeds of one question are averaged before a test, so that
-no seed counts as another question. `Comparison.outcome` is the only verdict: sentences, tables,
-JSON, the page and gates take it from here. A metric without bounds, such as a cost, has none.
+A difference is always B minus A. The seeds of a question are averaged before a test, so that a seed
+does not count as another question. `Comparison.outcome` is the only verdict, which sentences,
+tables, JSON, the page and gates use. A metric without bounds, such as a cost, has no verdict.
 """
 
 import math
@@ -25,51 +25,51 @@ from ragbench.metrics.stats.estimates import (
 )
 from ragbench.metrics.stats.power import ALPHA, PlannedTest
 
-#: With fewer questions, nothing is said of how many a difference would take.
+#: Minimum number of questions to estimate a required sample size.
 LEAST_PILOT = 10
-#: Where seeds vary, more seeds are asked for rather than so many times the questions.
+#: If seeds vary, recommend more seeds instead of more than this multiple of the questions.
 _FAR_MORE = 20
-#: What a comparison shows of B; empty if its metric is not tested.
+#: Result of a comparison for B. Empty if its metric is not tested.
 Outcome = Literal["better", "worse", "equivalent", "undecided", ""]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two arms on one metric; `difference` is B minus A.
+    """Comparison of two arms on one metric. `difference` is B minus A.
 
     Attributes:
-        n: Number of questions that both arms have a score of.
+        n: Number of questions that have a score in both arms.
         mean_a: Mean of A, in score units.
         mean_b: Mean of B, in score units.
         difference: Mean of B minus mean of A.
         interval: 95 % interval of the difference. None if there are too few questions.
-        p: P-value of the mean being 0, dual to the interval. None if the metric is not tested.
-        outcome: What is shown of B.
-        slight: Whether B is better or worse by less than the margin.
-        verdict: The outcome in words, with its reason and its limits.
-        breakdown: Share of unseen documents that may fail as a whole before a better B is no longer
+        p: P-value of a mean of 0, dual to the interval. None if the metric is not tested.
+        outcome: Result for B.
+        slight: True if B is better or worse by less than the margin.
+        verdict: Outcome in words, with its reason and its limits.
+        breakdown: Share of unseen documents that may fail completely before a better B is no longer
             better. None without clusters.
-        minimum_detectable: Least difference that is shown with 80 % power.
-        n_needed: Number of questions that would show the difference that was seen.
-        n_least: Number of questions that would show the largest one that the interval holds.
-        seeds_needed: Number of seeds, if more questions would not show it.
+        minimum_detectable: Smallest difference that is detected with 80 % power.
+        n_needed: Number of questions that would detect the observed difference.
+        n_least: Number of questions that would detect the largest difference in the interval.
+        seeds_needed: Number of seeds, if more questions would not suffice.
         sd: Standard deviation of the differences.
         p_adjusted: `p` by Holm, if the comparison is one of a family.
-        p_equivalent: P-value of the mean lying outside the margin.
+        p_equivalent: P-value of a mean outside the margin.
         p_equivalent_adjusted: The same by Holm.
-        higher_is_better: Whether more of the metric is better.
+        higher_is_better: True if higher values are better.
         margin: Difference that is too small to matter.
         score_range: Least and greatest score. None if the metric has no bounds.
         interval_a: 95 % interval of the mean of A, seeds included.
         interval_b: The same of B.
-        estimate: What the interval comes from.
-        seeds: Number of seeds of the arm that has more of them.
+        estimate: Estimate that the interval comes from.
+        seeds: Number of seeds of the arm with more seeds.
         corrected_interval: Interval at the level that Holm's correction leaves. It excludes 0 if
             and only if B is better or worse.
         unscored: Number of questions that have a score in only one arm.
         extremes: Estimates with the worst and with the best score for these.
         most_expensive: Largest value of one question in A and in B, if the metric has no bounds.
-        reason: Why there is no interval, if it is not for the number of questions.
+        reason: Reason for a missing interval, other than too few questions.
     """
 
     n: int
@@ -112,14 +112,14 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """The mean of B divided by that of A. None if that is 0."""
+        """Mean of B divided by the mean of A. None if the latter is 0."""
         if self.mean_a == 0:
             return None
         return self.mean_b / self.mean_a
 
     @property
     def gain(self) -> str:
-        """The difference with its 95 % interval, such as "+0.258 [+0.140, +0.362]"."""
+        """Difference with its 95 % interval, such as "+0.258 [+0.140, +0.362]"."""
         if self.interval is None:
             return f"{self.difference:+z.3f}"
         return f"{self.difference:+z.3f} {self.interval.words('+')}"
@@ -148,7 +148,7 @@ class Comparison:
         return _worded(turned)
 
     def p_gains(self, worth: float) -> float:
-        """Return the p-value of B gaining `worth` or more over A, for claims that it does not.
+        """Return the p-value of a gain of B of at least `worth`, for claims of a smaller gain.
 
         It is at most 0.05 if and only if the better end of the 95 % interval is below `worth`.
         """
@@ -181,11 +181,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Method:
-    """How a comparison is made.
+    """Settings of a comparison.
 
     Attributes:
         margin: Difference that is too small to matter, for a verdict of equivalence.
-        random_seeds: Whether arms of three or more seeds stand for all seeds there could be.
+        random_seeds: Treat three or more seeds of an arm as a sample of all seeds.
     """
 
     margin: float | None = None
@@ -207,9 +207,9 @@ def compare_scores(
         a: Scores of A, shape (questions,) or (seeds, questions).
         b: Scores of B, in the same shape.
         clusters: Cluster of each question. None treats questions as independent.
-        higher_is_better: Whether more is better.
+        higher_is_better: True if higher scores are better.
         score_range: Least and greatest score. None if there are no bounds: then nothing is tested.
-        method: How to compare.
+        method: Settings of the comparison.
 
     Returns:
         The comparison, as the only one of its family.
@@ -263,7 +263,7 @@ def compare_scores(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p-values, in the order given (Holm 1979)."""
+    """Return Holm's adjusted p-values, in the order of `p_values` (Holm 1979)."""
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -273,10 +273,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def correct(family: Sequence[Comparison]) -> list[Comparison]:
-    """Correct comparisons by Holm over their family, in the order given.
+    """Correct comparisons by Holm over their family, in the same order.
 
-    Differences and equivalences are two families: no contrast can be a false claim of both. A
-    comparison of a metric without bounds is no test and stays unchanged.
+    Differences and equivalences are two families, because a contrast cannot be a false claim of
+    both. A comparison of a metric without bounds is not a test and stays unchanged.
     """
     tested = [c for c in family if c.p is not None]
     different = holm([c.p for c in tested if c.p is not None])
@@ -304,10 +304,10 @@ def correct(family: Sequence[Comparison]) -> list[Comparison]:
 def with_extremes(
     complete: Comparison, extremes: Sequence[Comparison], unscored: int
 ) -> Comparison:
-    """Return `complete`, of the scored questions, with what holds for both extremes.
+    """Return `complete` with the conclusions that both extremes share.
 
     Args:
-        complete: Comparison over the questions that both arms have a score of.
+        complete: Comparison over the questions that have a score in both arms.
         extremes: Comparisons with the worst and with the best score for the missing ones.
         unscored: Number of questions that have a score in only one arm.
     """
@@ -330,7 +330,12 @@ def with_extremes(
 
 
 def without_interval(c: Comparison, reason: str) -> Comparison:
-    """Return `c` without interval and test, which `reason` explains."""
+    """Return a comparison without interval and test.
+
+    Args:
+        c: Comparison.
+        reason: Reason for the missing interval.
+    """
     bare = replace(
         c, interval=None, interval_a=None, interval_b=None, estimate=None, p_equivalent=1.0
     )
@@ -338,10 +343,10 @@ def without_interval(c: Comparison, reason: str) -> Comparison:
 
 
 def _judged(c: Comparison, family: int = 1) -> Comparison:
-    """Return `c`, one of a `family` of tests, with its verdict, and what would show more of it."""
+    """Return `c`, one of a `family` of tests, with its verdict and required sample size."""
     judged = replace(c, n_needed=None, n_least=None, seeds_needed=None, minimum_detectable=None)
     test = c.planned(family)
-    # Power is known of the t test only, and of no difference that missing scores may turn.
+    # Power is known only for the t test, and not if missing scores may change the difference.
     if test and c.sd and c.interval and not c.unscored:
         least = test.detectable(c.sd**2, c.difference, c.n)
         judged = _with_needed(replace(judged, minimum_detectable=least), test, c.interval)
@@ -349,7 +354,7 @@ def _judged(c: Comparison, family: int = 1) -> Comparison:
 
 
 def _with_needed(c: Comparison, test: PlannedTest, interval: Interval) -> Comparison:
-    """Return `c` with the questions, or else the seeds, that would show the difference seen."""
+    """Return `c` with the questions, or else seeds, that would detect its difference."""
     if abs(c.difference) < 1e-9:
         return c
     ends = (interval.low, interval.high, c.difference)
@@ -364,7 +369,7 @@ def _with_needed(c: Comparison, test: PlannedTest, interval: Interval) -> Compar
 
 
 def _worded(c: Comparison) -> Comparison:
-    """Return `c` with its outcome, and that in words."""
+    """Return `c` with its outcome, also in words."""
     if c.p is None:
         return c
     close = _is_equivalent(c)
@@ -385,7 +390,7 @@ def _worded(c: Comparison) -> Comparison:
 
 
 def _is_equivalent(c: Comparison) -> bool:
-    """Return whether the mean is shown to lie within the margin, by Holm in a family."""
+    """Return True if the mean is significantly within the margin, by Holm in a family."""
     p = c.p_equivalent_adjusted
     if p is None:
         p = c.p_equivalent
@@ -395,8 +400,8 @@ def _is_equivalent(c: Comparison) -> bool:
 def _breakdown(c: Comparison) -> float | None:
     """Return the share of documents that may fail before a better B is no longer better.
 
-    A document that fails as a whole changes by the whole range of scores. At this share, the lower
-    bound of the difference is 0. None if the questions are not in documents.
+    A failing document changes by the whole range of scores. At this share, the lower bound of the
+    difference is 0. None if the questions have no documents.
     """
     interval = c.corrected_interval or c.interval
     if interval is None or interval.scope or c.score_range is None:
@@ -460,7 +465,7 @@ def _why_nothing_is_shown(c: Comparison) -> str:
 
 
 def _rounded(n: int) -> int:
-    # Two figures: the estimate comes from a difference that is itself uncertain.
+    # Two significant digits, because the estimate comes from an uncertain difference.
     unit = int(10 ** max(0, len(str(n)) - 2))
     return -(-n // unit) * unit
 

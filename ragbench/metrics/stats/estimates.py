@@ -1,22 +1,21 @@
-"""Estimates of a mean: intervals and p-values for few questions, skewed scores and clusters.
+"""Estimate means: intervals and p-values for few questions, skewed scores and clusters.
 
 The default is the plus-two t interval: the t interval of the values and of two pseudo-values, one
-at either end of what a value can be. For right and wrong answers that is the interval of Bonett and
-Price (2012, J. Educ. Behav. Stat. 37) for paired proportions, with t in place of the normal
-quantile. The plain t interval and the bootstrap miss rare large differences: with few questions
-none may have been drawn.
+at each bound of a value. For right and wrong answers it is the interval of Bonett and Price (2012,
+J. Educ. Behav. Stat. 37) for paired proportions, with t in place of the normal quantile. The plain
+t interval and the bootstrap miss rare large differences, which a small sample may not contain.
 
-Questions that vary together are a cluster. The standard error is then cluster-robust with the
+Questions that vary together form a cluster. The standard error is then cluster-robust with the
 correction of Bell and McCaffrey (2002) for few clusters (CR2), and the degrees of freedom are
-Satterthwaite's. Each pseudo-value weighs one question. With `FEW_CLUSTERS` or fewer, nothing can be
-known of other documents: the question is the unit, and the interval says so in its `scope`.
-`docs/verdicts.md` has what this costs, and what it does not protect from.
+Satterthwaite's. Each pseudo-value weighs one question. With `FEW_CLUSTERS` or fewer, the data
+cannot support a claim about other documents. The question is then the unit, and the `scope` of the
+interval states it. `docs/verdicts.md` describes the cost and the limits of this rule.
 
-Programs compiled with other seeds differ. A statement about the optimizer treats the seed as a
-random effect, crossed with the questions: the variance of the difference is that of the questions
-plus that of the mean over seeds, by the two mean squares of the two-way analysis of variance
-(without subtracting the residual, which errs on the safe side) and Satterthwaite's degrees of
-freedom (1946).
+Programs compiled with different seeds differ. A statement about the optimizer treats the seed as a
+random effect, crossed with the questions. The variance of the difference is then the variance of
+the questions plus the variance of the mean over seeds, from the two mean squares of the two-way
+analysis of variance. The residual is not subtracted, which is conservative. The degrees of freedom
+are Satterthwaite's (1946).
 """
 
 import math
@@ -29,34 +28,34 @@ from numpy.typing import ArrayLike, NDArray
 from ragbench.metrics.stats.power import SHARE_OF_DF, f_tail, t_quantile, t_tail
 
 Floats = NDArray[np.float64]
-#: With fewer seeds, their variance cannot be told: the difference is of these programs alone.
+#: Minimum number of seeds to estimate their variance. With fewer, the result is for these programs.
 LEAST_SEEDS = 3
-#: With no more clusters, the question is the unit, and nothing is claimed of other documents.
+#: With at most this many clusters, the unit is the question, without claims on other documents.
 FEW_CLUSTERS = 10
-#: With fewer questions, a metric without bounds has no interval.
+#: Minimum number of questions for an interval of a metric without bounds.
 LEAST_UNBOUNDED = 10
-#: Scope of an interval that leaves out the variance between documents.
+#: Scope of an interval without the variance between documents.
 THESE_DOCUMENTS = "for these documents only"
-#: Scope of an interval of a metric without bounds, of which rare large values may be missing.
+#: Scope of an interval of a metric without bounds, because rare large values may be missing.
 THESE_QUESTIONS = "of the questions asked"
-#: The correlation in a cluster by which Satterthwaite's degrees of freedom are computed. With 0, a
-#: set of single questions and a few large documents claims falsely in 6.2 % at a nominal 5 %.
+#: Correlation in a cluster for Satterthwaite's degrees of freedom. With 0, single questions and a
+#: few large documents together give 6.2 % false claims at a nominal 5 %.
 WORKING_CORRELATION = 0.02
-#: The least and the greatest that a value can be; None where there are no bounds.
+#: Least and greatest value. None if there are no bounds.
 Bounds = tuple[float, float] | None
-#: The cluster of each question, where questions vary together.
+#: Cluster of each question. None if questions are independent.
 Clusters = Sequence[Hashable] | None
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval.
+    """Confidence interval.
 
     Attributes:
         low: Lower end, in score units.
         high: Upper end, in score units.
         level: Confidence level, in (0, 1).
-        scope: What the interval speaks of, if less than all questions of the kind.
+        scope: Population of the interval, if it is less than all questions of the kind.
     """
 
     low: float
@@ -68,16 +67,16 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def words(self, sign: str = "") -> str:
-        """Both ends with three decimals, and with a `sign` of "+" those above 0 too."""
+        """Format both ends with three decimals. A `sign` of "+" marks positive ends."""
         return f"[{self.low:{sign}z.3f}, {self.high:{sign}z.3f}]"
 
     def mirrored(self) -> "Interval":
-        """That of the difference the other way round."""
+        """Return the interval of the reversed difference."""
         return replace(self, low=0.0 - self.high, high=0.0 - self.low)  # never -0.0
 
 
 def hull(intervals: Sequence[Interval | None]) -> Interval | None:
-    """The least interval that holds all of `intervals`; None where one of them is None."""
+    """Return the smallest interval that covers all `intervals`. None if one of them is None."""
     widest = intervals[0]
     for interval in intervals:
         if widest is None or interval is None:
@@ -89,19 +88,19 @@ def hull(intervals: Sequence[Interval | None]) -> Interval | None:
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """A mean with its standard error and degrees of freedom, by which t tests it.
+    """Mean with its standard error and degrees of freedom, for a t test.
 
     Attributes:
         centre: Mean with the pseudo-values, which draw it towards the middle of the bounds.
         standard_error: Standard error of `centre`.
         df: Degrees of freedom of t.
         bounds: Least and greatest value. None if there are no bounds.
-        design_effect: How many times larger the variance is than that of single questions.
+        design_effect: Ratio of the variance to that of independent questions.
         clusters: Number of clusters, also if they are too few to be the unit.
         largest: Number of questions in the largest cluster.
-        cluster_size: Number of questions that make one degree of freedom.
-        of_seeds: Part of the squared standard error that seeds make as a random effect.
-        scope: What the estimate speaks of, if less than all questions of the kind.
+        cluster_size: Number of questions per degree of freedom.
+        of_seeds: Contribution of the seeds, as a random effect, to the squared standard error.
+        scope: Population of the estimate, if it is less than all questions of the kind.
     """
 
     centre: float
@@ -116,11 +115,11 @@ class MeanEstimate:
     scope: str = ""
 
     def mirrored(self) -> "MeanEstimate":
-        """That of the difference the other way round."""
+        """Return the estimate of the reversed difference."""
         return replace(self, centre=0.0 - self.centre)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """The two-sided t interval, cut off at the bounds."""
+        """Return the two-sided t interval at `level`, clipped to the bounds."""
         half = t_quantile((1 + level) / 2, self.df) * self.standard_error
         low = self.centre - half
         high = self.centre + half
@@ -130,24 +129,25 @@ class MeanEstimate:
         return Interval(low, high, level, self.scope)
 
     def p_value(self) -> float:
-        """The p-value of a mean of 0."""
+        """Return the two-sided p-value of the hypothesis that the mean is 0."""
         if abs(self.centre) < 1e-12:
             return 1.0
         return self._p_of_distance(abs(self.centre))
 
     def p_at_most(self, null: float) -> float:
-        """The p-value of the mean being `null` or less; doubled, as that of `p_beyond`."""
+        """Return the p-value of a mean of at most `null`, doubled as in `p_beyond`."""
         return self._p_of_distance(self.centre - null)
 
     def p_beyond(self, margin: float) -> float:
-        """The p-value of the mean lying outside ±`margin`, by two one-sided tests.
+        """Return the p-value of a mean outside ±`margin`, by two one-sided tests.
 
-        It is doubled, so that it is at most 0.05 just where the 95 % interval lies within.
+        It is doubled, so that it is at most 0.05 if and only if the 95 % interval is inside the
+        margin.
         """
         return self._p_of_distance(margin - abs(self.centre))
 
     def _p_of_distance(self, distance: float) -> float:
-        """Twice the chance of a centre that lies so far within, the mean being at the edge."""
+        """Return twice the tail probability of a centre this far from the edge."""
         if self.standard_error < 1e-12:
             return float(distance <= 0)
         return min(1.0, 2 * t_tail(distance / self.standard_error, self.df))
@@ -160,7 +160,7 @@ def estimate_mean(
 
     Args:
         values: Value of each question.
-        bounds: Least and greatest value. None leaves the pseudo-values out.
+        bounds: Least and greatest value. None omits the pseudo-values.
         clusters: Cluster of each value. None treats questions as independent.
 
     Returns:
@@ -232,7 +232,16 @@ def satterthwaite(sizes: ArrayLike, correlation: float = WORKING_CORRELATION) ->
 
 
 def mean_interval(values: ArrayLike, bounds: Bounds, clusters: Clusters = None) -> Interval | None:
-    """The 95 % plus-two t interval of the mean of `values`; None for fewer than two."""
+    """Compute the 95 % plus-two t interval of a mean.
+
+    Args:
+        values: Value of each question, shape (questions,).
+        bounds: Least and greatest value. None if there are no bounds.
+        clusters: Cluster of each value. None treats questions as independent.
+
+    Returns:
+        The interval. None if `estimate_mean` has no estimate.
+    """
     estimate = estimate_mean(values, bounds, clusters)
     if estimate:
         return estimate.interval()
@@ -245,13 +254,23 @@ def paired_interval(
     score_range: Bounds = (0.0, 1.0),
     clusters: Clusters = None,
 ) -> Interval | None:
-    """The 95 % plus-two t interval of the mean of `after` minus `before`, question by question."""
+    """Compute the 95 % plus-two t interval of the mean paired difference.
+
+    Args:
+        before: Scores of the first arm, shape (questions,).
+        after: Scores of the second arm, shape (questions,).
+        score_range: Least and greatest score. None if there are no bounds.
+        clusters: Cluster of each question. None treats questions as independent.
+
+    Returns:
+        The interval of `after` minus `before`. None if there are too few questions.
+    """
     differences = np.asarray(after, dtype=np.float64) - np.asarray(before, dtype=np.float64)
     return mean_interval(differences, difference_bounds(score_range), clusters)
 
 
 def difference_bounds(score_range: Bounds) -> Bounds:
-    """The lowest and highest difference of two scores that lie in `score_range`."""
+    """Return the least and the greatest difference of two scores in `score_range`."""
     if score_range is None:
         return None
     width = score_range[1] - score_range[0]
@@ -259,7 +278,15 @@ def difference_bounds(score_range: Bounds) -> Bounds:
 
 
 def codes_of(clusters: Clusters, n: int) -> NDArray[np.int64]:
-    """The number of the cluster of each of `n` values, from 0 in the order of their first one."""
+    """Number the clusters from 0, in the order of their first value.
+
+    Args:
+        clusters: Cluster of each value. None: one cluster per value.
+        n: Number of values.
+
+    Returns:
+        The number of the cluster of each value, shape (n,).
+    """
     if clusters is None:
         return np.arange(n)
     seen: dict[Hashable, int] = {}
@@ -267,9 +294,14 @@ def codes_of(clusters: Clusters, n: int) -> NDArray[np.int64]:
 
 
 def units_of(clusters: Clusters, n: int) -> tuple[NDArray[np.int64], bool]:
-    """Return the number of the unit of each of `n` values, and whether clusters are too few.
+    """Number the units of the estimate: clusters, or single values if there are few clusters.
 
-    A unit is a cluster, or a value if there are only a few clusters.
+    Args:
+        clusters: Cluster of each value. None: one cluster per value.
+        n: Number of values.
+
+    Returns:
+        The number of the unit of each value, shape (n,), and True if clusters are too few.
     """
     groups = codes_of(clusters, n)
     if groups.max(initial=0) + 1 <= min(FEW_CLUSTERS, n - 1):
@@ -285,10 +317,18 @@ def estimate_difference(
     *,
     random_seeds: bool = True,
 ) -> MeanEstimate | None:
-    """The mean of b minus a, both `(seeds, questions)`; None for fewer than two questions.
+    """Estimate the mean of b minus a.
 
-    With `random_seeds`, arms of at least `LEAST_SEEDS` seeds stand for all seeds there could be;
-    else the estimate is of the difference between exactly these.
+    Args:
+        a: Scores of A, shape (seeds, questions).
+        b: Scores of B, shape (seeds, questions).
+        bounds: Least and greatest difference. None if there are no bounds.
+        clusters: Cluster of each question. None treats questions as independent.
+        random_seeds: Treat seeds of an arm with at least `LEAST_SEEDS` as a sample of all seeds.
+            Otherwise the estimate is the difference between exactly these programs.
+
+    Returns:
+        The estimate. None if there are too few questions.
     """
     of_questions = estimate_mean(b.mean(axis=0) - a.mean(axis=0), bounds, clusters)
     if of_questions is None or not random_seeds:
@@ -316,16 +356,23 @@ def estimate_difference(
 
 
 def p_seeds_alike(scores: ArrayLike, clusters: Clusters = None) -> float:
-    """The p-value of programs compiled with other seeds having one mean; 1 where it is not known.
+    """Test if programs compiled with different seeds have one mean.
 
-    `scores` are `(seeds, questions)`. The F test of the two-way analysis of variance: whether seeds
-    differ by more than their questions (or clusters of them) explain.
+    The F test of the two-way analysis of variance: do seeds differ by more than their questions (or
+    clusters of them) explain?
+
+    Args:
+        scores: Scores, shape (seeds, questions).
+        clusters: Cluster of each question. None treats questions as independent.
+
+    Returns:
+        The p-value. 1 if it cannot be computed.
     """
     x = np.asarray(scores, dtype=np.float64)
     if len(x) < 2:
         return 1.0
     groups = codes_of(clusters, x.shape[1])
-    own = x - x.mean(axis=0)  # how far each seed is from the mean of all, question by question
+    own = x - x.mean(axis=0)  # Distance of each seed from the mean of all, by question.
     sums = np.stack([np.bincount(groups, weights=row) for row in own])
     seeds, units = sums.shape
     if units < 2:
@@ -341,14 +388,14 @@ def p_seeds_alike(scores: ArrayLike, clusters: Clusters = None) -> float:
 
 @dataclass(frozen=True)
 class Best:
-    """The best of several candidates, with and without the luck of being chosen.
+    """Best of several candidates, with and without selection bias.
 
     Attributes:
-        index: Its row.
-        seen: Its mean as seen.
-        corrected: Its mean with the luck of being chosen taken off.
-        interval: 95 % interval. It holds those with the luck taken off and left in, for how much
-            luck there is is itself an estimate.
+        index: Row of the candidate.
+        seen: Observed mean.
+        corrected: Mean after subtraction of the selection bias.
+        interval: 95 % interval that covers those with and without the bias, because the bias itself
+            is an estimate.
         candidates: Number of candidates.
     """
 
@@ -368,17 +415,17 @@ def corrected_best(
     seed: int = 0,
     resamples: int = 1000,
 ) -> Best | None:
-    """Estimate the mean of the best candidate, which looks better than it is.
+    """Estimate the mean of the best candidate, whose observed mean is biased upward.
 
-    The luck is taken off by bootstrap bias correction (Tsamardinos, Greasidou and Borboudakis 2018,
-    Machine Learning 107, arXiv:1708.07180): choose on resampled questions, score on those that were
-    not drawn. Questions of one cluster are drawn together.
+    Selection bias is removed by bootstrap bias correction (Tsamardinos, Greasidou and Borboudakis
+    2018, Machine Learning 107, arXiv:1708.07180): select on resampled questions, score on the
+    questions that were not drawn. Questions of one cluster are drawn together.
 
     Args:
-        scores: Scores, shape (candidates, questions). Of equal candidates the first is the best.
+        scores: Scores, shape (candidates, questions). If candidates tie, the first one is the best.
         bounds: Least and greatest score. None if there are no bounds.
         clusters: Cluster of each question. None treats questions as independent.
-        higher_is_better: Whether the best is the highest.
+        higher_is_better: True if the best is the highest.
         seed: Seed of the resamples.
         resamples: Number of resamples.
 

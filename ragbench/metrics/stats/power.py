@@ -1,8 +1,9 @@
-"""Power of the tests here: how sure a new run is to show a difference, and how much it takes.
+"""Power and sample size: the chance that a new run detects a difference.
 
-By the noncentral t distribution (Cohen 1988), with the pseudo-values that draw the mean towards 0.
-`benchmarks/calibration.py` measures how nearly verdicts reach it. `scipy.special` is imported where
-it is used, since to load it takes longer than to start Python and most commands need none of it.
+Power follows the noncentral t distribution (Cohen 1988), with the pseudo-values that draw the mean
+towards 0. `benchmarks/calibration.py` compares it with simulated verdicts. Functions import
+`scipy.special` where they use it, because loading it takes longer than starting Python and most
+commands do not need it.
 """
 
 import math
@@ -12,40 +13,59 @@ from functools import lru_cache
 
 POWER = 0.8
 ALPHA = 0.05
-#: Satterthwaite's degrees of freedom are too many with few seeds, since they are computed from the
-#: variances that were seen. With this share of the seeds' own, false claims at a nominal 5 % are
-#: 6.0 % at most (3 seeds, any ratio of the two variances); with the whole, 7.8 %.
+#: Satterthwaite's degrees of freedom are too high with few seeds, because they are computed from
+#: the observed variances. With this share of the seeds' degrees of freedom, false claims at a
+#: nominal 5 % are at most 6.0 % (3 seeds, any ratio of the two variances). With all of them, 7.8 %.
 SHARE_OF_DF = 0.6
-#: More questions or seeds than anybody will ask for.
+#: Upper limits of the search for a number of questions or seeds.
 _MOST_QUESTIONS, _MOST_SEEDS = 10**9, 1_000
 
 
 @lru_cache(maxsize=4096)
 def t_quantile(p: float, df: float) -> float:
-    """What a t variable of `df` degrees of freedom (above 0) is below with chance `p` in (0, 1)."""
+    """Return the `p` quantile of the t distribution.
+
+    Args:
+        p: Probability, in (0, 1).
+        df: Degrees of freedom, > 0.
+    """
     from scipy.special import stdtrit
 
     return float(stdtrit(df, p))
 
 
 def t_tail(t: float, df: float) -> float:
-    """The chance that a t variable of `df` degrees of freedom is above `t`."""
+    """Return the probability that a t variable is above `t`.
+
+    Args:
+        t: Threshold.
+        df: Degrees of freedom, > 0.
+    """
     from scipy.special import stdtr
 
     return float(stdtr(df, -t))
 
 
 def f_tail(f: float, df: float, df_error: float) -> float:
-    """The chance that an F variable of these degrees of freedom is above `f`."""
+    """Return the probability that an F variable is above `f`.
+
+    Args:
+        f: Threshold.
+        df: Degrees of freedom of the numerator.
+        df_error: Degrees of freedom of the denominator.
+    """
     from scipy.special import fdtrc
 
     return float(fdtrc(df, df_error, f))
 
 
 def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
-    """The chance that a two-sided t test rejects 0.
+    """Return the power of a two-sided t test of a mean of 0.
 
-    `shift` is the true mean over its standard error, `df` the degrees of freedom (at least 1).
+    Args:
+        shift: True mean divided by its standard error.
+        df: Degrees of freedom, >= 1.
+        alpha: Level of the test, in (0, 1).
     """
     from scipy.special import nctdtr
 
@@ -53,20 +73,20 @@ def t_power(shift: float, df: float, *, alpha: float = ALPHA) -> float:
     critical = t_quantile(1 - alpha / 2, df)
     below = float(nctdtr(df, shift, critical))
     wrong_way = float(nctdtr(df, shift, -critical))
-    # Where it is NaN, the chance is too small to be worked out.
+    # NaN means that the probability is too small to compute.
     return min(1.0, max(0.0, 1 - below + (0.0 if math.isnan(wrong_way) else wrong_way)))
 
 
 @dataclass(frozen=True)
 class PlannedTest:
-    """The test of a mean difference as a new run would make it.
+    """Test of a mean difference on the questions of a new run.
 
     Attributes:
         alpha: Level of the test, corrected for its family.
         reach: Largest difference that one question can have.
-        design_effect: How many times larger the variance is than that of single questions.
-        cluster_size: Number of questions that make one degree of freedom.
-        seed_variance: Variance of programs' means between seeds, 0 if they are no random effect.
+        design_effect: Ratio of the variance to that of independent questions.
+        cluster_size: Number of questions per degree of freedom.
+        seed_variance: Variance of programs' means between seeds, 0 if they are not a random effect.
         seeds: Number of seeds.
     """
 
@@ -78,14 +98,14 @@ class PlannedTest:
     seeds: int = 1
 
     def power(self, difference: float, variance: float, n: float) -> float:
-        """Return the chance that `n` questions show a true mean `difference`.
+        """Return the probability that the test detects a true mean difference.
 
         Args:
             difference: True mean of the values.
             variance: Variance of the values.
             n: Number of questions.
         """
-        total = n + 2  # with a value at either end, as `estimate_mean` has it
+        total = n + 2  # Includes a value at each bound, as in `estimate_mean`.
         if n < 2 or total < 2 * self.cluster_size:
             return 0.0
         centre = n * difference / total
@@ -102,11 +122,28 @@ class PlannedTest:
         return t_power(centre / math.sqrt(squared), df, alpha=self.alpha)
 
     def questions(self, difference: float, variance: float) -> int | None:
-        """The fewest questions that show `difference` with 80 % power; None where none would."""
+        """Return the smallest number of questions that detect a difference with 80 % power.
+
+        Args:
+            difference: True mean of the values.
+            variance: Variance of the values.
+
+        Returns:
+            The number of questions. None if no number suffices.
+        """
         return _least(lambda n: self.power(difference, variance, n), 2, _MOST_QUESTIONS)
 
     def more_seeds(self, difference: float, variance: float, n: float) -> int | None:
-        """The fewest seeds with which `n` questions show `difference`; None where none would."""
+        """Return the smallest number of seeds that detect a difference with 80 % power.
+
+        Args:
+            difference: True mean of the values.
+            variance: Variance of the values.
+            n: Number of questions.
+
+        Returns:
+            The number of seeds. None if no number suffices.
+        """
 
         def shown(seeds: int) -> float:
             return replace(self, seeds=seeds).power(difference, variance, n)
@@ -114,10 +151,18 @@ class PlannedTest:
         return _least(shown, 3, _MOST_SEEDS)
 
     def detectable(self, variance: float, seen: float, n: float) -> float | None:
-        """The least true difference that `n` questions show with 80 % power.
+        """Return the smallest true difference that the test detects with 80 % power.
 
-        `variance` is that of the values whose mean `seen` was observed. A larger difference comes
-        of further answers that change wholly, and has their variance too. None beyond `reach`.
+        A difference larger than `seen` is assumed to come from further answers that change
+        completely, which also add variance.
+
+        Args:
+            variance: Variance of the observed values.
+            seen: Observed mean of the values.
+            n: Number of questions.
+
+        Returns:
+            The difference. None if it would exceed `reach`.
         """
         square = variance + seen**2
 
@@ -131,9 +176,15 @@ class PlannedTest:
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """The last number that `holds` is not true of, and the first that it is, nearly.
+    """Find where a condition becomes true, by 40 bisections.
 
-    It is not true of `low`, true of `high`, and changes once between them.
+    Args:
+        holds: Condition that changes once between `low` and `high`.
+        low: Number that does not satisfy it.
+        high: Number that satisfies it.
+
+    Returns:
+        Two nearby numbers: the lower one does not satisfy it, the upper one does.
     """
     for _ in range(40):
         middle = (low + high) / 2
@@ -145,7 +196,7 @@ def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[flo
 
 
 def _least(power: Callable[[int], float], start: int, most: int) -> int | None:
-    """The least whole number from `start` to `most` whose `power` reaches 80 %, or None."""
+    """Return the smallest whole number from `start` to `most` with 80 % `power`, or None."""
     high = start
     while power(high) < POWER:
         if high >= most:

@@ -1,11 +1,11 @@
-"""Questions that are asked several times: two variances, and which of them is worth money.
+"""Variance of repeated questions: between questions and between repeats.
 
-A score varies with the question and, for one question, with the time that it is asked. The number
-of a repeat says nothing across questions, so that repeats are nested in questions: the mean of a
-question over its repeats carries both variances, and the interval over questions (or clusters) is
-the interval over both. Where repeats differ as wholes, by more than their questions explain (the F
-test of the two-way analysis of variance), such as where a server was changed between them, they are
-crossed with the questions instead, as seeds of a compile are.
+A score varies with the question and, for one question, with the repeat. The number of a repeat has
+no meaning across questions, so repeats are nested in questions. The mean of a question over its
+repeats includes both variances, and the interval over questions (or clusters) covers both. Repeats
+may also differ in level, for example if a server changed between them. If the F test of the two-way
+analysis of variance shows it, repeats are crossed with questions instead, like the seeds of a
+compile.
 """
 
 import math
@@ -23,18 +23,21 @@ from ragbench.metrics.stats.estimates import (
 from ragbench.metrics.stats.power import t_quantile
 
 _Z95 = 1.959964
-#: Repeats differ as wholes where chance does so less often: with three of them the interval of a
-#: crossed mean is several times as wide, which a nominal 5 % would do to one run in twenty.
+#: Level of the test that repeats differ in level. The interval of a crossed mean of three repeats
+#: is several times as wide, which a level of 5 % would cause in one of twenty runs.
 _SELDOM = 0.01
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """One system asked several times; rates in [0, 1], each with its 95 % interval or None.
+    """Results of a system with repeated questions. Rates are in [0, 1].
 
-    `always` (pass^R) is the share of questions with the best score every time, `ever` (pass@R) with
-    it at least once. `noise` is the standard deviation of the mean of one repeat that the repeats
-    alone make, the questions being the same.
+    Attributes:
+        always: Share of questions with the best score in every repeat (pass^R).
+        always_interval: Its 95 % interval. None if there are too few questions.
+        ever: Share of questions with the best score in at least one repeat (pass@R).
+        ever_interval: Its 95 % interval. None if there are too few questions.
+        noise: Standard deviation of the mean of one repeat, for fixed questions.
     """
 
     always: float
@@ -45,7 +48,13 @@ class Repeated:
 
 
 def repeated(scores: Floats, best: float, clusters: Clusters = None) -> Repeated:
-    """What `scores` `(repeats, questions)`, of which `best` is right, say of one system."""
+    """Summarize the repeats of one system.
+
+    Args:
+        scores: Scores, shape (repeats, questions).
+        best: Score of a correct answer.
+        clusters: Cluster of each question. None treats questions as independent.
+    """
     right = scores == best
     shares = [right.all(axis=0), right.any(axis=0)]
     ends = [mean_interval(share, (0.0, 1.0), clusters) for share in shares]
@@ -54,7 +63,7 @@ def repeated(scores: Floats, best: float, clusters: Clusters = None) -> Repeated
 
 
 def variance_of_one(scores: Floats) -> float:
-    """The variance of the mean of one repeat over `scores` `(repeats, questions)`; 0 for one."""
+    """Return the variance of the mean of one repeat. `scores`: (repeats, questions)."""
     if len(scores) < 2:
         return 0.0
     within: Floats = scores.var(axis=0, ddof=1)
@@ -62,18 +71,26 @@ def variance_of_one(scores: Floats) -> float:
 
 
 def differ_as_wholes(scores: Floats, clusters: Clusters = None) -> bool:
-    """Whether repeats `(repeats, questions)`, three or more, differ in level, not by chance."""
+    """Return True if three or more repeats differ in level by more than chance.
+
+    Args:
+        scores: Scores, shape (repeats, questions).
+        clusters: Cluster of each question. None treats questions as independent.
+    """
     return len(scores) >= LEAST_SEEDS and p_seeds_alike(scores, clusters) <= _SELDOM
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Where the variance of a difference comes from, and what would narrow its 95 % interval.
+    """Sources of the variance of a difference, and ways to narrow its 95 % interval.
 
-    `again_a` and `again_b` are how far two means of that system with itself lie apart 95 times in
-    100, each asked once; None for a side without repeats. `of_repeats` in [0, 1] is the share that
-    the repeats make. `half` is half the width of the interval as it is; `twice_questions` and
-    `twice_repeats` are what it would be with twice as many of either, at the same price each.
+    Attributes:
+        again_a: Largest difference between two repeats of A in 95 % of cases. None without repeats.
+        again_b: The same for B.
+        of_repeats: Share of the variance that comes from repeats, in [0, 1].
+        half: Half the width of the interval.
+        twice_questions: Half the width with twice as many questions.
+        twice_repeats: Half the width with twice as many repeats.
     """
 
     again_a: float | None
@@ -85,15 +102,22 @@ class Shares:
 
     @property
     def repeats_pay(self) -> bool:
-        """Whether as many repeats come within 10 % of more questions, which are never worse."""
+        """True if twice the repeats narrow the interval nearly like twice the questions."""
         return self.twice_repeats <= 1.1 * self.twice_questions
 
 
 def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
-    """The shares of the variance of `estimate`, the mean of b minus a; None without repeats.
+    """Decompose the variance of a mean difference.
 
-    Both are `(repeats, questions)`. An arm that was asked once has no noise of its own that could
-    be told from that of the questions.
+    The noise of an arm without repeats cannot be separated from that of the questions.
+
+    Args:
+        a: Scores of A, shape (repeats, questions).
+        b: Scores of B, shape (repeats, questions).
+        estimate: Estimate of the mean of b minus a.
+
+    Returns:
+        The shares. None without repeats.
     """
     if max(len(a), len(b)) < 2 or estimate.standard_error <= 0:
         return None
@@ -112,9 +136,13 @@ def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
 
 
 def spread_again(scores: Floats) -> float | None:
-    """How far two means of one system with itself lie apart, 95 times in 100, asked once each.
+    """Return the largest difference between two repeats of a system in 95 % of cases.
 
-    None for one that was asked once.
+    Args:
+        scores: Scores, shape (repeats, questions).
+
+    Returns:
+        The difference of the means, in score units. None for a single repeat.
     """
     if len(scores) < 2:
         return None
