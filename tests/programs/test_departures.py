@@ -1,5 +1,7 @@
-"""Every program says what its source does otherwise; `python -m tests.programs.test_departures`
-writes docs/programs.md anew from that."""
+"""Check the deviations of programs from their sources.
+
+`python -m tests.programs.test_departures` rewrites the section of docs/programs.md.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,29 +12,29 @@ from ragbench.programs import PROGRAMS
 from ragbench.programs.core.departures import Source, sources
 
 DOCS = Path(__file__).parents[2] / "docs/programs.md"
-HEADING = "## Sources and departures\n"
+HEADING = "## Deviations from the sources\n"
 
 
 def markdown(source: Source) -> Iterator[str]:
-    """Lines of the documentation."""
+    """Yield the lines that document `source`."""
     yield f"Source: {source.source}."
     yield ""
     if not source.departures:
-        yield "No departure."
+        yield "No deviation."
         return
-    yield "| its source | where | here | undone by |"
-    yield "|---|---|---|---|"
+    yield "| source | here | undo |"
+    yield "|---|---|---|"
     for departure in source.departures:
         undo = f"`{departure.undo}`" if departure.undo else ""
-        yield f"| {departure.theirs} | {departure.where} | {departure.ours} | {undo} |"
+        yield f"| {departure.theirs} | {departure.ours} | {undo} |"
 
 
 def section() -> str:
-    """The section of docs/programs.md that is made of the departures."""
+    """Return the section of docs/programs.md that lists the deviations."""
     lines = [
         HEADING,
-        "Made from `ragbench/programs/programs.yaml`. `ragbench show program NAME` prints the",
-        "same, and a protocol prints those that hold for a run with its knobs.",
+        "Generated from `ragbench/programs/programs.yaml`. `ragbench show program NAME` also",
+        "prints the place in the source. A protocol prints the deviations that apply to a run.",
         "",
     ]
     for name, source in sources().items():
