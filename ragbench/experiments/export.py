@@ -45,7 +45,7 @@ class ExportedRun:
 
     @cached_property
     def scores(self) -> dict[str, list[float | None]]:
-        """Scores of all records by metric, in order; failed records have the worst score."""
+        """Scores of all records by metric, in order. Failed records have the worst score."""
         metric_names: dict[str, None] = {}
         for record in self.records:
             metric_names.update(dict.fromkeys(record.scores))
@@ -72,7 +72,7 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
 
     Raises:
         UnknownNameError: A metric does not exist.
-        RunError: A folder holds no run.
+        RunError: A folder is not a run.
     """
     for name in metrics:
         get_metric(name)
@@ -163,7 +163,7 @@ def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
 
 
 def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
-    """Yield one row per question with every column of `columns_of`; None if missing."""
+    """Yield one row per question with every column of `columns_of`, None if missing."""
     columns = columns_of(runs)
     for run in runs:
         for place, record in enumerate(run.records):
@@ -286,7 +286,7 @@ def export_runs(
 
     Raises:
         ConfigError: `path` is missing, a folder, or a file of another origin.
-        RunError: A folder holds no run, or `path` is not writable.
+        RunError: A folder is not a run, or `path` is not writable.
     """
     runs = open_runs(folders, metrics)
     if path is None:

@@ -34,7 +34,7 @@ from ragbench.paths import read_file
 
 MANIFEST = "manifest.json"
 FORMAT = 3
-#: Decimals of a figure; sums of floats may differ in the last ones between machines.
+#: Decimals of a figure. Sums of floats may differ in the last ones between machines.
 DECIMALS = 9
 #: Maximum size of a bundle in bytes, because it is read into memory.
 MOST_BYTES = 2 * 1024**3
@@ -100,7 +100,7 @@ def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> dict[
         The claims of the bundle.
 
     Raises:
-        RunError: A folder holds no readable run.
+        RunError: A folder is not a readable run.
         ConfigError: `out` is a file of another origin.
     """
     output = Output(out, "export", force)
@@ -108,9 +108,9 @@ def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> dict[
     runs: dict[str, Evaluation] = {}
     files = {}
     for run in map(reopen, folders):
-        name = first = run.folder.resolve().name
+        name = base = run.folder.resolve().name
         while name in runs:
-            name = f"{first}-{len(runs) + 1}"
+            name = f"{base}-{len(runs) + 1}"
         runs[name] = run
         files[f"runs/{name}/{DATABASE}"] = _database(run.folder / DATABASE)
     claims = {"runs": claims_of(runs), "ragbench": ragbench.__version__}

@@ -122,7 +122,7 @@ class Annotated:
 
     @property
     def is_void(self) -> bool:
-        """True if units were asked and no reply has a value."""
+        """True if there are replies and none has a value."""
         counts = self.counts()
         return bool(0 < counts["asked"] == counts["unscored"])
 

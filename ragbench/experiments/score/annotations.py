@@ -5,8 +5,8 @@
   sentences are those of the retrieved passages, numbered in the order first seen. `Evidence`
   writes the triples from which the answer is derived if the data has gold triples
   (2WikiMultiHopQA). The prompt does not list the data's relations, so a correct triple in other
-  words counts as wrong. Both state what a reader considers necessary, not what the program used,
-  and are marked as attributed.
+  words counts as wrong. Both state the facts that a reader considers necessary, not
+  those that the program used, and are marked as attributed.
 - `Grounding`: the claims that the passages support. The claims are the sentences of the thoughts
   and of the answer (`metrics.judged`). A short answer is rewritten as a sentence that answers the
   question. The judge labels at most `MOST_CLAIMS` claims per call. If a claim has no usable label,
@@ -129,7 +129,7 @@ def _facts(passage: ShownPassage) -> list[Fact]:
 
 
 class Evidence(Attribution):
-    """Annotation with the triples (`attributed_triples`) of answers that name none."""
+    """Annotation with the triples (`attributed_triples`) of answers that lack them."""
 
     name = "evidence"
     signature = signatures.AttributeTriples

@@ -1,7 +1,7 @@
 """Annotation through a provider's batches: half the price, answers within a day.
 
-Each unit is asked with an LM that collects requests instead of sending them. The requests are
-submitted as a batch. When its replies arrive, the units are asked again with them. A unit that
+Each unit runs with an LM that collects requests instead of sending them. The requests are
+submitted as a batch. When its replies arrive, the units run again with them. A unit that
 needs a second call or a retry waits for the next batch. Prompts, strict reading and journal rows
 are those of direct calls.
 

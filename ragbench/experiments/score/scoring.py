@@ -1,6 +1,6 @@
 """Scores of a finished run, computed from its records without calls to the answering model.
 
-The usage of the judges is estimated before anything is asked.
+The usage of the judges is estimated before the first call.
 """
 
 import json
@@ -87,7 +87,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
 
     The table `scores` has a row for each answer: its scores, and the sentences and triples that a
     model
-    attributed to it. A question that is asked again has a new answer, which has no scores until it
+    attributed to it. A repeated question has a new answer, which has no scores until it
     is
     scored. Earlier judge results are retained while the answer is the same, so scores can be added
     one

@@ -25,7 +25,7 @@ from ragbench.redact import encodable
 Column: TypeAlias = Callable[[Record], Any]
 #: A number of calls or tokens, seconds, or dollars; None if unknown.
 Amount: TypeAlias = int | float | None
-#: Metrics whose scores are facts; all others are computed from the records on request.
+#: Metrics whose scores are facts. All others are computed from the records on request.
 STORED_METRICS = (
     *("em", "f1", "evidence", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
     *("retrievals", "critical_path_calls", "critical_path_s", "answered"),
@@ -81,12 +81,12 @@ class Facts:
     """Facts of one record.
 
     Attributes:
-        scores: Score by metric of `STORED_METRICS`; None if unknown.
-        groups: Group by breakdown of `GROUPINGS`; None if it belongs to none.
-        confidence: Confidence of the answer; None if not recorded.
+        scores: Score by metric of `STORED_METRICS`, None if unknown.
+        groups: Group by breakdown of `GROUPINGS`, None if missing.
+        confidence: Confidence of the answer, None if not recorded.
         varies_with: Keys that the question shares with others of its cluster.
         as_if: Values of `Totals`, in the order of its fields.
-        billed: The same of billed calls; empty if they equal `as_if`.
+        billed: The same for billed calls. Empty if they equal `as_if`.
     """
 
     question: str
@@ -165,7 +165,7 @@ def _adapter() -> TypeAdapter[Facts]:
 
 
 def parse_facts(text: str) -> Facts | None:
-    """Return the facts that `facts_of` wrote as `text`; None if they are damaged."""
+    """Return the facts that `facts_of` wrote as `text`, or None if they are damaged."""
     try:
         facts = _adapter().validate_json(text)
     except ValidationError:

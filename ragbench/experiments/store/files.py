@@ -39,7 +39,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in `path`; raise RunError if there is none."""
+    """Return the JSON object in `path`, or raise RunError."""
     return read_json(path, dict[str, Any])
 
 
@@ -137,7 +137,7 @@ def check_same(
 
 
 def is_claimed(path: Path, settings: Mapping[str, Any], noun: str) -> bool:
-    """Return True if a file marks its folder as one of these settings; False if it is missing.
+    """Return True if a file exists and marks its folder as one of these settings.
 
     Args:
         path: The marker file.

@@ -1,4 +1,4 @@
-"""The single gate to stored databases: which files are opened, how, and how much is read.
+"""The single gate to stored databases, with checks of files and limits on reads.
 
 A folder may be untrusted, and its writer may have been killed. The gate therefore accepts only
 regular files, because a pipe would block. It accepts only the tables and views of ragbench, because
@@ -47,7 +47,7 @@ def check_files(path: Path) -> None:
 
 
 def unpacked(content: Any) -> str | None:
-    """Return the text stored as `content`; None if it is damaged or too large."""
+    """Return the text stored as `content`, or None if it is damaged or too large."""
     try:
         stream = zlib.decompressobj()
         text = stream.decompress(content, _MOST_TEXT)

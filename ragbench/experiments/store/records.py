@@ -210,7 +210,7 @@ class StoredRecords(Mapping[str, Record]):
 
     @property
     def finished(self) -> frozenset[str]:
-        """Questions with an answer. Failed ones are asked again."""
+        """Questions with an answer. Failed ones are repeated."""
         return frozenset(self._attempts) - self._failed
 
     @property

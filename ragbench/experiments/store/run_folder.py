@@ -132,7 +132,7 @@ def read_records(folder: Path) -> StoredRecords:
 
 
 def read_card(folder: Path) -> RunCard:
-    """Return the card of the run in `folder`; see `RunFolder.card`."""
+    """Return the card of the run in `folder` (see `RunFolder.card`)."""
     return RunFolder(folder).card
 
 
