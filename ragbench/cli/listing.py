@@ -151,10 +151,10 @@ def _delete_indexes(keys: tuple[str, ...]) -> None:
     "fetch",
     examples=["ragbench fetch qwen2.5-coder-1.5b", "ragbench fetch hotpotqa musique"],
 )
-@click.argument("names", nargs=-1)
+@click.argument("wanted_names", nargs=-1, metavar="[NAMES]...")
 @option("--hub-config", metavar="NAME",
         help="Configuration of a data set on the hub, such as fullwiki or novel.")  # fmt: skip
-def fetch_command(names: tuple[str, ...], hub_config: str | None) -> None:
+def fetch_command(wanted_names: tuple[str, ...], hub_config: str | None) -> None:
     """Download the models and data sets NAMES, by default the local LM.
 
     `ragbench list models` lists the models. A data set comes from the Hugging Face hub, for
@@ -165,7 +165,7 @@ def fetch_command(names: tuple[str, ...], hub_config: str | None) -> None:
 
     models: list[str] = []
     datasets: list[str] = []
-    for name in names or (DEFAULT_LM,):
+    for name in wanted_names or (DEFAULT_LM,):
         (models if name in CATALOGUE else datasets).append(name)
     datasets = _datasets(datasets)  # check all names before the first download
     for name in models:

@@ -111,7 +111,7 @@ class LinearRAG(SearchedIndex[LinearRAGKnobs]):
             threshold=knobs.threshold,
         )
         scores = {index.names[entity]: round(score, 4) for entity, score in seeds}
-        tiers = {index.names[entity]: tier for entity, (_, tier) in reached.last.items()}
+        tiers = {index.names[entity]: tier for entity, (_, tier) in reached.latest.items()}
         trace.step("bridge", input=", ".join(starts), notes={"seeds": scores, "tiers": tiers})
         weights = index.starts(question, reached, passage_ratio=knobs.passage_ratio)
         weights = PASSAGE_WEIGHT * weights

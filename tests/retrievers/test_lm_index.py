@@ -136,7 +136,7 @@ def test_bridging_goes_on_for_three_iterations() -> None:
     # From 0 (1.0) by sentence 0 to 0 and 1 with 0.8; from 1 by its best unused sentence, 1, with
     # 0.72 to 1 and 2. Entity 0 has no unused sentence left.
     found = index.activated("", [(0, 1.0)], threshold=0.5)
-    assert found.last == {0: (0.8, 2), 1: (pytest.approx(0.72), 3), 2: (pytest.approx(0.72), 3)}
+    assert found.latest == {0: (0.8, 2), 1: (pytest.approx(0.72), 3), 2: (pytest.approx(0.72), 3)}
     assert found.weights == pytest.approx({0: 1.8, 1: 1.52, 2: 0.72})
 
 

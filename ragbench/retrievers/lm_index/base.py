@@ -220,10 +220,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class WalkIndex(LMIndex):
-    """An index with a graph. Its nodes are those of `first`, one each, and then the passages."""
+    """An index with a graph. Its nodes are those of `node_attribute`, then the passages."""
 
     #: Attribute with the meaning of the first nodes.
-    first: ClassVar[str]
+    node_attribute: ClassVar[str]
     #: Pairs of nodes and their weights. Weights of repeated pairs are added.
     edges, weights = np.zeros((0, 2), dtype=np.int32), np.zeros(0, dtype=np.float32)
     _graph: Any = None
@@ -239,7 +239,7 @@ class WalkIndex(LMIndex):
         Returns:
             Shares. All are 0 if no weight is positive.
         """
-        n_starts = len(getattr(self, self.first))
+        n_starts = len(getattr(self, self.node_attribute))
         reset = np.concatenate([np.zeros(n_starts), passages])
         for node, weight in starts.items():
             reset[node] = weight

@@ -40,7 +40,7 @@ class HippoIndex(WalkIndex):
 
     name = "hippo"
     index_version = 4
-    first = "phrases"
+    node_attribute = "phrases"
     essential = ("edges",)
     signatures = (ExtractEntities, ExtractTriples, ExtractAllTriples)
     arrays = ("fact_vectors", "phrase_vectors", "spread", "edges", "weights")

@@ -97,12 +97,12 @@ def _load_pipeline(name: str) -> Any:
 class Activated:
     """Entities that were reached.
 
-    `weights` are the scores of every time an entity was reached, added up. `last` holds the score
+    `weights` are the scores of every time an entity was reached, added up. `latest` has the score
     and the tier of the last time, tier 1 for the question's own.
     """
 
     weights: dict[int, float]
-    last: dict[int, tuple[float, int]]
+    latest: dict[int, tuple[float, int]]
 
 
 class LinearSettings(LMIndexSettings):
@@ -122,7 +122,7 @@ class LinearIndex(WalkIndex):
 
     name = "linear"
     index_version = 4
-    first = "names"
+    node_attribute = "names"
     essential = ("edges",)
     Settings = LinearSettings
     arrays = ("entity_vectors", "sentence_vectors", "edges", "weights")
@@ -182,7 +182,7 @@ class LinearIndex(WalkIndex):
         """
         vector = self.embedder.embed([question])[0]
         activated = Activated(dict(seeds), {entity: (score, 1) for entity, score in seeds})
-        current = dict(activated.last)
+        current = dict(activated.latest)
         used: set[int] = set()
         for iteration in range(1, max_iterations):
             reached: dict[int, tuple[float, int]] = {}
@@ -200,7 +200,7 @@ class LinearIndex(WalkIndex):
                     for neighbour in self.entities[sentence]:
                         activated.weights[neighbour] = activated.weights.get(neighbour, 0.0) + new
                         reached[neighbour] = (new, iteration + 1)
-            activated.last.update(reached)
+            activated.latest.update(reached)
             current = reached
         return activated
 
@@ -209,7 +209,7 @@ class LinearIndex(WalkIndex):
         weights = passage_ratio * min_max(self.cosines(question, self.passages))
         # A passage gains log(1 + sum of score * log(1 + count) / tier) over the entities in it.
         sums = [0.0] * len(self.corpus)
-        for entity, (score, tier) in activated.last.items():
+        for entity, (score, tier) in activated.latest.items():
             name = fold(self.names[entity])
             for row, text in enumerate(self._texts):
                 if count := text.count(name):
