@@ -83,7 +83,7 @@ def test_a_module_of_ones_own_is_recorded_as_a_program_is(
     [
         ("mine.py:MyRAG", {"init": {"tims": 2}}, "unexpected keyword argument 'tims'"),
         ("mine.py:Absent", {}, "has no 'Absent'"),
-        ("mine.py:NoModule", {}, "no subclass of dspy.Module"),
+        ("mine.py:NoModule", {}, "not a subclass of dspy.Module"),
         ("absent.py:X", {}, "no file absent.py"),
         ("no_such_package.mod:X", {}, "No module named"),
         ("mine.py:MyRAG", {"init": "no mapping"}, "init='no mapping' is not allowed"),

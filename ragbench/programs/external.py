@@ -387,8 +387,8 @@ def load_program(spec: str) -> type[RAGProgram]:
     own_k = None if module is not None else _own_k(kind)
     knobs = ModuleKnobs
     if own_k is not None:
-        about = bounded(own_k, 1, MOST_K, "the k of the module's constructor")
-        knobs = create_model("ModuleKnobs", __base__=ModuleKnobs, k=(int, about))
+        k_knob = bounded(own_k, 1, MOST_K, "the k of the module's constructor")
+        knobs = create_model("ModuleKnobs", __base__=ModuleKnobs, k=(int, k_knob))
     members = {
         "name": label_of(spec),
         "make": kind,

@@ -50,15 +50,15 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         for number in range(1, self.knobs.rounds + 1):
             query = self._query(trace.question, generation)
             try:
-                found = trace.search(query, k=self.knobs.k)
-                pids = [passage.pid for passage in found]
+                passages = trace.search(query, k=self.knobs.k)
+                pids = [passage.pid for passage in passages]
                 if pids == pids_before:
-                    trace.step("search", input=query, of=found)
+                    trace.step("search", input=query, of=passages)
                     reason = "no_progress"
                     break
                 pids_before = pids
-                last = number == self.knobs.rounds
-                answer, generation = self._generated(trace, query, found, last=last)
+                is_last = number == self.knobs.rounds
+                answer, generation = self._generated(trace, query, passages, is_last=is_last)
             except core.BudgetSpentError:
                 if not answer:
                     raise
@@ -72,11 +72,11 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         return f"{generation} {question}".strip()
 
     def _generated(
-        self, trace: Trace, query: str, found: list[Passage], *, last: bool
+        self, trace: Trace, query: str, passages: list[Passage], *, is_last: bool
     ) -> tuple[str, str]:
         """Return the answer from the passages, and the entire generated text."""
-        reply = trace.ask(self.answer, last=last, context=self.shown(found))
+        reply = trace.ask(self.answer, last=is_last, context=self.shown(passages))
         answer = reply.answer
         reasoning = one_line(reply.get("reasoning", ""))
-        trace.step("generate", input=query, thought=reasoning, observation=answer, of=found)
+        trace.step("generate", input=query, thought=reasoning, observation=answer, of=passages)
         return answer, f"{reasoning} {answer}".strip()

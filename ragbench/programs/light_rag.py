@@ -111,11 +111,11 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
         self, trace: Trace, index: LMIndex, high: str, low: str, graph: list[str]
     ) -> list[Passage]:
         """Return the passages to read. Add entities and relations to `graph` for the prompt."""
-        found, entities, relations = self._retrieved(trace, index, high, low, self.knobs.k)
+        hits, entities, relations = self._retrieved(trace, index, high, low, self.knobs.k)
         if isinstance(index, LightIndex):
             graph += [index.entities[i].line for i in entities]
             graph += [index.relations[i].line(index.entities) for i in relations]
-        passages = trace.retriever.presented(trace.question, found)
+        passages = trace.retriever.presented(trace.question, hits)
         texts = [passage.text for passage in passages if self.knobs.texts]
         notes = {
             "entities": len(entities),

@@ -132,9 +132,11 @@ class Progress:
                 self.trace.count("unproven_fact")
         read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
         lines = []
-        for known in read:
-            labelled = self.levels or known.level == "failed"
-            lines.append(f"[{known.level}] {known.statement}" if labelled else known.statement)
+        for fact_read in read:
+            labelled = self.levels or fact_read.level == "failed"
+            lines.append(
+                f"[{fact_read.level}] {fact_read.statement}" if labelled else fact_read.statement
+            )
         pids = tuple(dict.fromkeys(pid for fact in read for pid in fact.pids))
         self.trace.step("extract", input=item.query, observation="\n".join(lines), pids=pids)
         return read

@@ -193,8 +193,8 @@ class RLM(RAGProgram[RLMKnobs]):
         spent = 1 + sum(child.calls for child in children)
         if not any(map(is_answer, answers)):
             trace.count("no_child_answered")
-            found = core.each_once(trace.passages, before)
-            answer = self._leaf(trace, branch, [*passages, *found])
+            new_passages = core.each_once(trace.passages, before)
+            answer = self._leaf(trace, branch, [*passages, *new_passages])
             spent += 1
         elif last_answers and is_answer(answers[-1]):
             answer = answers[-1]

@@ -59,13 +59,13 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
 
     def _reasoned(self, trace: Trace, thoughts: list[str]) -> tuple[str, core.StopReason]:
         """Return the answer or blank, and the stop reason. Add reasoning to `thoughts`."""
-        asked: set[str] = set()
+        queries: set[str] = set()
         for _ in range(self.knobs.max_turns):
-            left = self.knobs.max_searches - len(asked)
+            searches_left = self.knobs.max_searches - len(queries)
             turn = trace.ask(
                 self.reason,
                 thoughts=thoughts,
-                searches_left=left,
+                searches_left=searches_left,
             )
             thought = one_line(turn.thought)
             query = one_line(turn.query)
@@ -77,25 +77,25 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
                 if closing := trace.closing(turn):
                     return closing, "answered"
                 return "", core.stalled(turn)
-            if left < 1:  # the model knew the limit, so another turn would add nothing
+            if searches_left < 1:  # the model knew the limit, so another turn would add nothing
                 trace.step("reason", thought=thought)
                 return "", "max_steps"
-            if question_key(query) in asked:
+            if question_key(query) in queries:
                 trace.count("repeated_query")
                 trace.step("reason", thought=thought, input=query, observation=_REPEATED)
                 thoughts.append(f"[search] {query}: {_REPEATED}")
                 continue
-            asked.add(question_key(query))
+            queries.add(question_key(query))
             thoughts += self._searched(trace, thought, query, thoughts)
         return "", "max_steps"
 
     def _searched(self, trace: Trace, thought: str, query: str, thoughts: list[str]) -> list[str]:
         """Return the lines that a search for `query` adds to the reasoning."""
-        found = trace.searched(query, self.knobs.k, thought=thought)
-        context = self.shown(found)
+        passages = trace.searched(query, self.knobs.k, thought=thought)
+        context = self.shown(passages)
         if not self.knobs.reason_in_documents:
             return [f"[search] {query}:", *context]
         reply = trace.ask(self.read, context=context, thoughts=thoughts, query=query)
         information = one_line(reply.information)
-        trace.step("read", input=query, observation=information, of=found[: len(context)])
+        trace.step("read", input=query, observation=information, of=passages[: len(context)])
         return [f"[search] {query}: {information or _NOTHING}"]

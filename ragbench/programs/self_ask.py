@@ -53,9 +53,9 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
 
     def _ask_on(self, trace: Trace, notes: list[str]) -> tuple[str, core.StopReason]:
         """Return the answer or blank, and the stop reason. Add other answers to `notes`."""
-        asked: set[str] = set()
-        for left in range(self.knobs.max_follow_ups, -1, -1):
-            step = trace.ask(self.step, notes=notes, follow_ups_left=left)
+        questions: set[str] = set()
+        for follow_ups_left in range(self.knobs.max_follow_ups, -1, -1):
+            step = trace.ask(self.step, notes=notes, follow_ups_left=follow_ups_left)
             answer = step.answer
             follow_up = one_line(step.follow_up)
             if step.next_step == "answer" or not follow_up:
@@ -63,20 +63,20 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
                 if closing := trace.closing(step):
                     return closing, "answered"
                 return "", core.stalled(step)
-            if left == 0:
+            if follow_ups_left == 0:
                 trace.step("decide", thought=follow_up)
                 break
-            if question_key(follow_up) in asked:
+            if question_key(follow_up) in questions:
                 trace.count("repeated_follow_up")
                 return "", "no_progress"
-            asked.add(question_key(follow_up))
+            questions.add(question_key(follow_up))
             notes.append(self._answered(trace, follow_up))
         return "", "max_steps"
 
     def _answered(self, trace: Trace, follow_up: str) -> str:
         """Return `follow_up` with its answer, for the next prompt."""
-        found = trace.searched(follow_up, self.knobs.k)
-        answer = trace.answer(self.answer_part, question=follow_up, context=self.shown(found))
+        passages = trace.searched(follow_up, self.knobs.k)
+        answer = trace.answer(self.answer_part, question=follow_up, context=self.shown(passages))
         if not is_answer(answer):
             answer = "not found"
         return f"{follow_up} {answer}"

@@ -156,21 +156,21 @@ class Voting(Around):
         steps: list[Step] = []
         searches: list[Search] = []
         passages: dict[str, Passage] = {}
-        shown: dict[str, None] | None = {}
+        pids_shown: dict[str, None] | None = {}
         counts: Counter[str] = Counter()
         for prediction in cast:
             steps += prediction.steps
             searches += prediction.searches
             for passage in prediction.passages:
                 passages.setdefault(passage.pid, passage)
-            if shown is None or prediction.get("shown") is None:
-                shown = None  # unknown for one vote, so unknown for all
+            if pids_shown is None or prediction.get("shown") is None:
+                pids_shown = None  # unknown for one vote, so unknown for all
             else:
-                shown.update(dict.fromkeys(prediction.shown))
+                pids_shown.update(dict.fromkeys(prediction.shown))
             counts.update(prediction.counts)
         steps.append(Step("vote", observation=winner.answer, notes=dict(tally)))
         fields = {**dict(winner.items()), "steps": steps, "searches": searches, "counts": counts}
-        fields["shown"] = None if shown is None else list(shown)
+        fields["shown"] = None if pids_shown is None else list(pids_shown)
         return dspy.Prediction(**{**fields, "passages": list(passages.values())})
 
 

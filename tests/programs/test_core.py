@@ -199,7 +199,7 @@ def test_where_probabilities_come_from() -> None:
         assert "confidence" not in predictor.signature.output_fields
     verbal = grader(IsRel, "verbal").signature
     assert (verbal.__name__, list(verbal.output_fields)) == ("IsRel", ["relevance", "confidence"])
-    with pytest.raises(LMSetupError, match="set confidence_source to verbal"):
+    with pytest.raises(LMSetupError, match="Set confidence_source to verbal"):
         graded({"retrieve": True, "confidence": 1.0}, "logprob")
     # A stated label is never less likely than by chance.
     stated = {"retrieve": False, "confidence": 0.0}

@@ -31,7 +31,7 @@ def test_vanilla_searches_with_the_question_and_reads_numbered_passages(reader: 
 
 
 def test_naive_rag_refuses_a_retriever_that_does_not_search_vectors() -> None:
-    with pytest.raises(ConfigError, match="the retriever is bm25; use --retriever dense") as error:
+    with pytest.raises(ConfigError, match=r"not bm25\. Use --retriever dense") as error:
         VanillaRAG(shelf(), variant="naive_rag").prepare()
     assert "\n" not in str(error.value)
     VanillaRAG(make_retriever("dense", shelf().corpus), variant="naive_rag").prepare()

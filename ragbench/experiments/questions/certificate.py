@@ -109,8 +109,12 @@ def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[s
     quoted = len(draft.sentences) == len(chain.passages)
     for sentence, passage in zip(draft.sentences, chain.passages, strict=False):
         body = " ".join(f"{passage.title} {passage.text}".split())
-        parts = split_sentences(sentence)
-        quoted = quoted and bool(parts) and all(" ".join(p.split()) in body for p in parts)
+        sentence_parts = split_sentences(sentence)
+        quoted = (
+            quoted
+            and bool(sentence_parts)
+            and all(" ".join(p.split()) in body for p in sentence_parts)
+        )
     question_words = set(words(draft.question))
     alike = False
     for earlier in map(set, map(words, questions)):

@@ -212,11 +212,11 @@ class _Writer:
     def _check_others(self, draft: Draft, chain: Chain, certificate: Certificate) -> None:
         """Reject a question that other passages of one search answer too."""
         own = {passage.pid for passage in chain.passages}
-        found = self._retriever.search(draft.question, k=OTHERS + len(own))
-        others = [str(passage) for passage in found if passage.pid not in own][:OTHERS]
-        if not others:
+        hits = self._retriever.search(draft.question, k=OTHERS + len(own))
+        other_passages = [str(passage) for passage in hits if passage.pid not in own][:OTHERS]
+        if not other_passages:
             return
-        certificate.checks["others"] = self._answer(draft.question, others)
+        certificate.checks["others"] = self._answer(draft.question, other_passages)
         if is_same(certificate.checks["others"], draft.answer):
             certificate.reason = "other passages give the answer too"
 

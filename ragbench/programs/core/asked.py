@@ -31,9 +31,9 @@ def example_of(question: str) -> dspy.Example | None:
 
     The example of the current question comes first, then the run's data.
     """
-    asked = current().get(Asked)
-    if asked is not None:
-        return asked.example
+    current_question = current().get(Asked)
+    if current_question is not None:
+        return current_question.example
     questions = current().get(Questions)
     if questions is not None:
         return questions.by_text.get(question)

@@ -160,25 +160,25 @@ def index_programs(program: RAGProgram) -> list[IndexProgram[Any]]:
     The list includes `program`, the programs that it asks, and those whose index its retriever
     searches.
     """
-    found: dict[int, IndexProgram[Any]] = {}
+    programs: dict[int, IndexProgram[Any]] = {}
     if isinstance(program, IndexProgram):
-        found[id(program)] = program
+        programs[id(program)] = program
     for finder in _finders(program.retriever):
-        found[id(finder)] = finder
+        programs[id(finder)] = finder
     for inner in program.inside():
         for indexed in index_programs(inner):
-            found[id(indexed)] = indexed
-    return list(found.values())
+            programs[id(indexed)] = indexed
+    return list(programs.values())
 
 
 def _finders(retriever: Retriever) -> list[IndexProgram[Any]]:
     """List the programs whose indexes `retriever` searches, set to its corpus."""
-    found: list[IndexProgram[Any]] = []
+    finders: list[IndexProgram[Any]] = []
     for finder in finders_of(retriever):
         if isinstance(finder, IndexProgram):
             finder.retriever = retriever  # in the distractor setting, the passages of questions
-            found.append(finder)
-    return found
+            finders.append(finder)
+    return finders
 
 
 def prepare_all(

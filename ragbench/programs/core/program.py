@@ -359,14 +359,14 @@ def prompts_digest(program: type[RAGProgram], knobs: Mapping[str, Any]) -> str:
         knobs: Knobs of the program.
     """
     unsearched: Any = None
-    asked = []
+    prompt_parts = []
     for name, predictor in program(unsearched, **knobs).named_predictors():
         signature = predictor.signature
-        asked.append([name, signature.instructions])
+        prompt_parts.append([name, signature.instructions])
         for field, declared in signature.fields.items():
             desc = (declared.json_schema_extra or {}).get("desc")
-            asked.append([field, str(declared.annotation), str(desc)])
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:16]
+            prompt_parts.append([field, str(declared.annotation), str(desc)])
+    return hashlib.sha256(json.dumps(prompt_parts).encode()).hexdigest()[:16]
 
 
 def refuses(answer: str) -> bool:
@@ -385,16 +385,16 @@ def done_so_far(error: Exception) -> dspy.Prediction | None:
 def finders_of(retriever: Retriever) -> list[RAGProgram]:
     """List the programs whose indexes `retriever` or its parts search."""
     if isinstance(retriever, PerQuestion):
-        parts: Sequence[Retriever] = [retriever.whole]
+        inner_retrievers: Sequence[Retriever] = [retriever.whole]
     else:
-        parts = retriever.parts
-    found: list[RAGProgram] = []
+        inner_retrievers = retriever.parts
+    finders: list[RAGProgram] = []
     finder = getattr(retriever, "finder", None)
     if isinstance(finder, RAGProgram):
-        found.append(finder)
-    for part in parts:
-        found += finders_of(part)
-    return found
+        finders.append(finder)
+    for retriever_inside in inner_retrievers:
+        finders += finders_of(retriever_inside)
+    return finders
 
 
 def calls_of(program: RAGProgram) -> list[CallKind]:

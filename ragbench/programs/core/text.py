@@ -94,13 +94,13 @@ def is_repeat(text: str, earlier: str, alike: float) -> bool:
         alike: Minimum share of common words of a repeat, in (0, 1].
     """
     words = set(tokens(text))
-    known = set(tokens(earlier))
-    if words - _ASKING < known - _ASKING or jaccard(text, earlier) < alike:
+    earlier_words = set(tokens(earlier))
+    if words - _ASKING < earlier_words - _ASKING or jaccard(text, earlier) < alike:
         return False
-    if words & _ASKED != known & _ASKED:
+    if words & _ASKED != earlier_words & _ASKED:
         return False
-    names = set(tokens(" ".join(_NAMES.findall(text) + _NAMES.findall(earlier))))
-    return not (words ^ known) & names
+    name_words = set(tokens(" ".join(_NAMES.findall(text) + _NAMES.findall(earlier))))
+    return not (words ^ earlier_words) & name_words
 
 
 def with_answers(

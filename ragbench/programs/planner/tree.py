@@ -142,8 +142,10 @@ class Tree:
             question = one_line(text)
             # {1} has a different meaning under each parent, so compare only siblings.
             earlier = sisters if answers_used(question) else list(self.nodes.values())
-            known = [*(node.question for node in earlier), *new.values()]
-            if not question or any(is_repeat(question, other, alike) for other in known):
+            existing = [*(node.question for node in earlier), *new.values()]
+            if not question or any(
+                is_repeat(question, existing_question, alike) for existing_question in existing
+            ):
                 continue
             if len(sisters) + len(new) < most:
                 new[number] = question

@@ -80,11 +80,13 @@ class Beam:
         """Return passages for the question and the last sentence that `path` has not used."""
         queries = [self.trace.question]
         if path.sentences:
-            last = path.sentences[-1]
-            asked = set(words(self.trace.question))
-            added = [word for word in last.split() if not asked.issuperset(words(word))]
+            last_sentence = path.sentences[-1]
+            question_words = set(words(self.trace.question))
+            added = [
+                word for word in last_sentence.split() if not question_words.issuperset(words(word))
+            ]
             # The new words alone too: those of a long question outweigh them.
-            queries = [f"{self.trace.question} {last}", " ".join(added) or last]
+            queries = [f"{self.trace.question} {last_sentence}", " ".join(added) or last_sentence]
         used = {passage.pid for passage in path.passages}
         rankings = self.trace.search_many(queries, k=self.knobs.k + len(used))
         fresh = core.each_once(core.fuse(rankings), used)[: self.knobs.k]
@@ -100,11 +102,11 @@ class Beam:
 
     def _longer(self, path: Path, passage: Passage | None) -> Path | None:
         """Return `path` with the sentence that the model writes from `passage`, if supported."""
-        shown = render_one(passage, max_tokens=self.knobs.context_tokens) if passage else ""
+        passage_text = render_one(passage, max_tokens=self.knobs.context_tokens) if passage else ""
         reply = self.trace.ask(
             self.critique,
             otherwise={"relevance": "relevant", "support": "partial", "utility": 3},
-            passage=shown,
+            passage=passage_text,
             thoughts=list(path.sentences),
         )
         sentence = one_line(reply.sentence)
@@ -121,8 +123,8 @@ class Beam:
                 "score": round(path.score * score, 4),
             },
         )
-        known = map(question_key, path.sentences)
-        if not sentence or support == "none" or question_key(sentence) in known:
+        sentence_keys = map(question_key, path.sentences)
+        if not sentence or support == "none" or question_key(sentence) in sentence_keys:
             return None
         return Path(
             (*path.sentences, sentence),

@@ -116,12 +116,12 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
     def _complete(self, trace: Trace, draft: Draft, context: Passages) -> None:
         """Audit `draft`, answer the follow-up question that the audit asks, and repeat."""
         pool = list(context)
-        asked = set[str]()
-        while len(asked) < _MAX_FOLLOW_UPS:
+        gaps_asked = set[str]()
+        while len(gaps_asked) < _MAX_FOLLOW_UPS:
             gap = self._audited(trace, draft, context)
-            if not gap or question_key(gap) in asked:
+            if not gap or question_key(gap) in gaps_asked:
                 return
-            asked.add(question_key(gap))
+            gaps_asked.add(question_key(gap))
             fresh = self._found(trace, gap, pool)
             answer = ""
             claims: list[Claim] = []
@@ -141,8 +141,8 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         Passages that the judge rejected may come back.
         """
         pids = {passage.pid for passage in pool}
-        found = trace.search(gap, k=self.knobs.k + len(pool))
-        fresh = core.each_once(found, pids)[: self.knobs.k]
+        passages = trace.search(gap, k=self.knobs.k + len(pool))
+        fresh = core.each_once(passages, pids)[: self.knobs.k]
         pool += fresh
         return fresh
 
