@@ -89,7 +89,7 @@ class Outcome:
 
 
 class CellRow(BaseModel):
-    """State of a cell as `experiment.json` has it. Folders are relative to the experiment's."""
+    """State of a cell in `experiment.json`. Folders are relative to the experiment's."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,7 +1,6 @@
 """Verdicts on compiling: zero-shot, form, each compiled program, and votes at equal cost.
 
-Every cell runs to the end, over held-out questions. What was cut off is continued by the same
-command.
+Every cell runs over held-out questions. The same command continues an interrupted verdict.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def run_verdict(
         StoppedError: A limit was reached before there was a verdict.
     """
     _check(config, request)
-    make_plan(config, settings)  # what compiling would refuse is refused before a cell is paid for
+    make_plan(config, settings)  # Refuse invalid settings before a cell is paid for.
     folder = verdict_folder(config, settings)
     scheduler = Scheduler(watch, on_message=on_message)
     outcomes: list[Outcome] = []
@@ -166,9 +165,15 @@ def _check(config: RunConfig, request: VerdictRequest) -> None:
 
 
 def votes_for(zero_shot: Arm, compiled: Arm) -> int:
-    """Returns the votes a question that take as many tokens as the compiled arm, or more.
+    """Compute the votes per question that use at least as many tokens as the compiled arm.
 
-    Within a tenth; 0 where one answer does, and never 2, which cannot change an answer.
+    Args:
+        zero_shot: Runs of the uncompiled program.
+        compiled: Runs of the compiled programs.
+
+    Returns:
+        The number of votes, within a tenth. 0 if one answer is enough. Never 2, which cannot change
+        an answer.
     """
     before = per_question(zero_shot, "tokens") or 0.0
     after = per_question(compiled, "tokens") or 0.0
@@ -186,13 +191,13 @@ def estimate_verdict(
     pilot: int | None = None,
     watch: Watch = SILENT,
 ) -> list[str]:
-    """Estimate the arms of a verdict and its compiles, each arm by the questions of zero-shot.
+    """Estimate the cost of the arms and compiles of a verdict, based on zero-shot questions.
 
     Args:
         config: The run.
         settings: The compile.
         request: The arms.
-        pilot: Questions to run first, in the arm zero-shot.
+        pilot: Number of questions to run first, in the arm zero-shot.
         watch: The receiver of the pilot's progress.
 
     Returns:
@@ -220,14 +225,14 @@ def estimate_verdict(
 
 
 def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
-    """Compute the verdict in `folder` again from its records; sends no request.
+    """Recompute the verdict in `folder` from its records. Sends no request.
 
     Args:
         folder: Folder of the verdict.
-        reopen: Gives the run in a folder.
+        reopen: Opens the run in a folder.
 
     Raises:
-        RunError: It holds no finished verdict.
+        RunError: It has no finished verdict.
     """
     results = read_experiment(folder, "verdict").results
     try:

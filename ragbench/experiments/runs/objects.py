@@ -1,4 +1,4 @@
-"""From what a person hands over in Python to the config of a run."""
+"""Conversion of Python objects and options to the config of a run."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from ragbench.user_code import allow
 _log = get(__name__)
 
 Metric: TypeAlias = Callable[..., float | bool]
-#: A metric: the name of one, or a function of one's own.
+#: Name of a metric, or a function.
 AnyMetric: TypeAlias = str | Metric
-#: What may be asked: the name of a data set, one that was loaded, or examples of one's own.
+#: Name of a data set, a loaded data set, or examples.
 Data: TypeAlias = str | Dataset | Sequence[dspy.Example]
-#: What may answer: the name of a program, `package.module:Class`, or a DSPy module or its class.
+#: Name of a program, `package.module:Class`, or a DSPy module or its class.
 Program: TypeAlias = str | dspy.Module | type[dspy.Module]
 LM: TypeAlias = str | dspy.BaseLM
-#: What is searched where the data are examples: passages, or their texts.
+#: Corpus of examples: passages, or their texts.
 Searched: TypeAlias = Iterable[Passage | str]
-#: What may search: the name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
+#: Name of a retriever, `FILE.py:Class`, or an object with `search(query, k)`.
 AnyRetriever: TypeAlias = str | Retriever | Callable[..., Any]
 
 
@@ -53,7 +53,20 @@ def config_of(
     options: Fields,
     settings: Fields | None = None,
 ) -> RunConfig:
-    """The config that these objects and options come to; `settings` are of a compile."""
+    """Build the config of a run from objects and options.
+
+    Args:
+        program: Program, its name, or a DSPy module or class.
+        data: Data set, its name, or examples. None leaves it to `options`.
+        lm: LM or its spec. None uses that of DSPy, or else the local model.
+        retriever: Retriever or its name. None uses that of DSPy for a custom program, or else bm25.
+        corpus: Passages to search, if `data` are examples.
+        options: Fields of the run.
+        settings: Fields of a compile, if there is one.
+
+    Raises:
+        ConfigError: Two arguments contradict each other.
+    """
     if lm is None:
         lm = dspy.settings.lm or "local"
         _log.warning("no lm was given: it is %s", getattr(lm, "model", "the local model"))
@@ -78,7 +91,7 @@ def config_of(
     if not isinstance(retriever, str):
         retriever = keep_retriever(retriever, name=name)
     adapter = fields.pop("adapter", None)
-    if adapter is None and ":" in program:  # which finds it there in plain DSPy too
+    if adapter is None and ":" in program:  # as in plain DSPy
         adapter = dspy.settings.adapter
     if adapter is not None:
         fields["adapter"] = (
@@ -90,9 +103,9 @@ def config_of(
 
 
 def keep_adapter(adapter: dspy.Adapter, *, name: str = "") -> str:
-    """Return the name of `adapter` in configs of this process.
+    """Register `adapter` for this process and return its name in configs.
 
-    One of DSPy's is identified by its class and settings, another one by the caller's `name`.
+    A DSPy adapter is identified by its class and settings, any other by the caller's `name`.
     """
     kind = type(adapter)
     settings = {**vars(adapter), "callbacks": None}
@@ -110,10 +123,10 @@ def _name_of(value: Any) -> str:
 
 
 def check_is_new(out: Any, *names: str) -> None:
-    """Check that the folder `out` is new if one of `names` is that of an unnamed object.
+    """Check that the folder `out` is empty if one of `names` is an unnamed object.
 
     Raises:
-        ConfigError: it holds a run or a compile, which another object may have made.
+        ConfigError: It has a run or a compile, which another object may have made.
     """
     for name in filter(is_unnamed, names):
         if out is not None and Path(out).is_dir() and any(Path(out).iterdir()):
@@ -124,7 +137,7 @@ def check_is_new(out: Any, *names: str) -> None:
 
 
 def _data_fields(data: Data | None, corpus: Searched | None, options: Fields) -> dict[str, Any]:
-    """The fields of `options` with the name of the data set that `data` and `corpus` come to."""
+    """Return the fields of `options` with the name of the data set of `data` and `corpus`."""
     fields: dict[str, Any] = {}
     for option, value in options.items():
         fields[option] = str(value) if isinstance(value, Path) else value
@@ -152,12 +165,12 @@ _READ_OF_OBJECTS = ("renamed", "unanswerable")
 
 
 def _check_lm(lm: dspy.BaseLM, fields: Fields, *, alone: bool) -> None:
-    """Check that `fields` set nothing of an LM that the object `lm` keeps for itself.
+    """Check that `fields` do not set anything that the object `lm` sets itself.
 
-    Sampling is of other LMs too, where it is not `alone`.
+    If not `alone`, other LMs use the sampling settings too.
 
     Raises:
-        ConfigError: one does; the message has its value and the cure.
+        ConfigError: A field does. The message has its value and the fix.
     """
     settings_kept = ["api_base", "header", "rpm", "tpm"]
     if alone:
@@ -187,15 +200,20 @@ _LIMITS = {
 def check_options(owner: str, function: Callable[..., Any], options: Fields) -> None:
     """Check that `options` are fields of a run or limits.
 
+    Args:
+        owner: Name of the function in `rb`.
+        function: The function, whose parameters are suggested too.
+        options: Names and values that the caller passed.
+
     Raises:
-        KnobError: one is not; the message has the near name, also of a parameter of `function`.
+        KnobError: One is not. The message has the nearest name.
     """
     parameters = inspect.signature(function).parameters.keys() - {"options"}
     check_names(options, f"rb.{owner}", {*_LIMITS, "name", *parameters})
 
 
 def metric_names(metrics: Sequence[AnyMetric]) -> tuple[str, ...]:
-    """The names of `metrics`, of which a function gets one for this process."""
+    """Return the names of `metrics`. A function is registered for this process."""
     if isinstance(metrics, str):
         raise ConfigError(f"metrics={metrics!r} is one text; give a list: metrics=[{metrics!r}]")
     chosen: list[str] = []
@@ -208,12 +226,12 @@ def metric_names(metrics: Sequence[AnyMetric]) -> tuple[str, ...]:
 
 
 def label_of_metric(name: str) -> str:
-    """The name of a metric for a reader: that of the function, where one was handed over."""
+    """Return the display name of a metric. For a function, the function's name."""
     return getattr(metric_function(name), "__name__", name) if name.startswith(PREFIX) else name
 
 
 def take_limits(options: dict[str, Any]) -> Limits:
-    """The limits among `options`, by the names of the command line, which are taken out."""
+    """Remove the limits from `options` and return them."""
     limits = {field: options.pop(name, None) for name, field in _LIMITS.items()}
     return Limits(**limits)
 
@@ -224,10 +242,10 @@ def compile_config_of(
     """Return the settings of a compile.
 
     Args:
-        optimizer: The name of one, FILE.py:NAME, or any optimizer of DSPy's kind.
-        metric: The metric that the optimizer chooses by. None leaves it to `settings`.
+        optimizer: Name, FILE.py:NAME, or an object with the interface of a DSPy optimizer.
+        metric: Metric that the optimizer maximizes. None leaves it to `settings`.
         settings: Further settings.
-        name: The caller's word for the objects among these.
+        name: The caller's name for the objects among these.
     """
     fields = {"optimizer": optimizer, **(settings or {})}
     if not isinstance(fields["optimizer"], str):

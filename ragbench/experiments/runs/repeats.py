@@ -1,7 +1,7 @@
-"""The questions of a run asked again: a folder `r1`, `r2`, ... for each repeat, pooled by readers.
+"""Repeats of a run: one folder `r1`, `r2`, ... for each repeat, pooled by readers.
 
-Each repeat is a run of its own, whose identity has its number, with seeds and cached replies of its
-own; the first is the plain run and shares the cache with it. The index is one for all of them.
+Each repeat is a separate run. Its number is part of its identity, its seeds and its cached replies.
+The first repeat equals the plain run and shares the cache with it. All repeats share the index.
 """
 
 from pathlib import Path
@@ -16,10 +16,14 @@ from ragbench.experiments.watch import SILENT, Watch
 
 
 def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
-    """The config of each repeat, from that of `config` on; of a single one it is `config` itself.
+    """Return the config of each repeat, starting with the repeat of `config`.
+
+    Args:
+        config: The run. Its `out` is the folder of all repeats.
+        repeats: Number of repeats, >= 1. With 1, the result is `config` itself.
 
     Raises:
-        RunError: the folder holds a single run, or repeats, and the other was asked for.
+        RunError: The folder has a single run and repeats were requested, or the reverse.
     """
     if repeats == 1:
         if config.out and repeats_in(config.out):
@@ -37,7 +41,7 @@ def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
 def evaluate_repeats(
     config: RunConfig, repeats: int, *, like: RunContext | None = None, watch: Watch = SILENT
 ) -> list[Evaluation]:
-    """Run every repeat of `config`, or continue them; ends with one that a limit stopped."""
+    """Run or continue every repeat of `config`. Stops after a repeat that reached a limit."""
     evaluations: list[Evaluation] = []
     title = None
     for repeat_config in repeat_configs(config, repeats):

@@ -17,13 +17,13 @@ from ragbench.user_code import names_within
 
 
 def reuse_line(config: RunConfig, work: str, written: float, *also: str | None) -> str:
-    """The line for a command that reuses `what`, such as "20 answers"; "" if all is checked.
+    """Return the line that states the reuse of external code's work, or "" if all is checked.
 
     Args:
-        config: What is run.
+        config: The run.
         work: The finished work, such as "20 answers".
-        written: When it was written last, in seconds since the epoch.
-        also: Further names that may be external code, such as the metric of a compile.
+        written: Time of the last write, in seconds since the epoch.
+        also: More names that may be external code, such as the metric of a compile.
     """
     settings = (config.retriever_set, config.set)
     names = names_within(config.program, config.retriever, config.adapter, *settings, *also)
@@ -45,10 +45,10 @@ def reuse_line(config: RunConfig, work: str, written: float, *also: str | None) 
 
 
 def set_aside(folder: Path) -> None:
-    """Rename `folder`, if it exists, so that its work is kept and done again.
+    """Rename `folder`, if it exists, so that its work is preserved and a new run starts.
 
     Raises:
-        RunError: another process works in it, or it cannot be renamed.
+        RunError: Another process uses the folder, or it cannot be renamed.
     """
     if not folder.is_dir():
         return

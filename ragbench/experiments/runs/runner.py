@@ -1,7 +1,7 @@
-"""Runs a config: asks the questions that have no finished record yet, and makes their records.
+"""Runner of a config: runs the questions without a finished record and writes their records.
 
-Each question gets a ledger of its own and leaves exactly one record, written before the next
-question starts on that thread. Whatever a question raises is its record's failure, filed by the
+Each question gets its own ledger and leaves exactly one record, written before the thread starts
+its next question. An error of a question becomes the failure of its record, named after the
 boundary that failed:
 
     the question
@@ -10,9 +10,10 @@ boundary that failed:
     ├── parse        a reply that no adapter could read
     ├── retriever    a search: an index, or a server of embeddings or rerankings
     ├── tool         a tool that the model used: page, chunk, sandbox
-    └── program      anything else that left `forward`: a defect of ours or of a third party
+    └── program      any other error of `forward`: a defect of ragbench or of a third party
 
-The class of the error decides where it says enough, else the innermost boundary that it crossed.
+The class of the error determines the boundary if it is specific. Otherwise the innermost boundary
+that the error crossed determines it.
 """
 
 import gc
@@ -81,9 +82,9 @@ from ragbench.user_code import blamed_on, contained, message_of
 
 _log = get(__name__)
 
-#: Seconds that the questions under way have after Ctrl-C; what their calls took is recorded.
+#: Grace period in seconds for running questions after Ctrl-C, so that their calls are recorded.
 _ENDING_S = 1.5
-#: The longest message of a failure.
+#: Maximum length of a failure message, in characters.
 _LONGEST = 2000
 #: Classes of error that name their boundary; the first that fits counts.
 _BY_CLASS: tuple[tuple[type[BaseException], str], ...] = (
@@ -103,7 +104,7 @@ _OPTIONAL_FIELDS = ("shown", "citations", "plan", "facts", "tree")
 
 
 class Writer(Protocol):
-    """A `Store`, or what stands for one in a shard: it sends what is to be written."""
+    """Interface of a `Store`. A shard implements it by sending each write to the command."""
 
     def write(self, record: Record) -> None: ...
     def file_call(self, qid: str, call: Call) -> None: ...
@@ -117,20 +118,28 @@ def evaluate(
     watch: Watch = SILENT,
     title: str | None = None,
 ) -> Evaluation:
-    """Run `config`, or continue it, with data and retriever of `like` where they are the same."""
+    """Run or continue `config`. Reuses data and retriever of `like` if they are the same."""
     return run(ready(config, like=like), watch=watch, title=title)
 
 
 def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = None) -> Evaluation:
-    """Answer every question of `run_context` that has no finished record, and write the summary.
+    """Answer every question without a finished record, and write the summary.
 
-    The folder may hold more questions, from a run with a larger limit: the summary that is written
-    is of them all, what is given is of those of `run_context`. A run that a limit of spending ended
-    is given as far as it came; see `stopped_by`. `watch` is told of it under `title`.
+    The folder may have more questions, from a run with a larger limit. The written summary covers
+    all
+    of them. The result covers the questions of `run_context`.
+
+    Args:
+        run_context: The run.
+        watch: The receiver of progress.
+        title: Title of the progress. None uses that of `run_context`.
+
+    Returns:
+        The run, incomplete if a limit stopped it. `stopped_by` names the limit.
 
     Raises:
-        RunError: the folder holds a run of another config, is in use, or cannot be written.
-        KeyboardInterrupt: the user stopped it; every finished question has its record.
+        RunError: The folder has a run of another config, is in use, or cannot be written.
+        KeyboardInterrupt: The user stopped it. Every finished question has its record.
     """
     config = run_context.config
     check_spread(config)
@@ -141,7 +150,7 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         opened = RunFolder(folder, check=True)
         written = (folder / DATABASE).stat().st_mtime if opened.reader.exists else 0.0
         if opened.reader.exists and opened.card.price != card.price:
-            put_price(folder, card)  # it holds for what was answered from now on
+            put_price(folder, card)  # The new price applies to later questions.
         finished = opened.records.finished
         todo = [example for example in run_context.examples if example.qid not in finished]
         if todo:
@@ -179,7 +188,7 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
 def _answer(
     run_context: RunContext, todo: Sequence[dspy.Example], card: RunCard, watch: Watch
 ) -> None:
-    """Ask `todo`, here or in shards; raises StoppedError where a limit of spending ended it."""
+    """Run `todo`, here or in shards. Raises StoppedError if a limit ended the run."""
     numbers = itertools.count(1)
     telling = threading.Lock()
 
@@ -191,7 +200,7 @@ def _answer(
     with run_context.active(), Store(run_context.config.folder(), card) as store:
         try:
             prepare(run_context, todo, store, watch)
-        finally:  # what was made for all questions is known now
+        finally:  # The shared parts are known only now.
             card = card.model_copy(update={
                 "index": {**card.index, **index_facts(run_context.program)},
                 "retriever": run_context.retriever.card(),
@@ -207,7 +216,7 @@ def _answer(
                 f"k={run_context.program.knobs.k} can give every passage that a question has, so "
                 f"that scores do not show how {run_context.program.name} searches; {cure}"
             )
-        store.run()  # makes the database, before any question is asked
+        store.run()  # Create the database before the first question.
         try:
             if todo and keeps_limits() and may_bring_lms(run_context.config):
                 # An LM that passes ragbench is found here, before the others begin.
@@ -224,7 +233,7 @@ def _answer(
 
 
 def reads_all(run_context: RunContext) -> bool:
-    """Whether one search gives most questions every passage that they have."""
+    """Return True if one search returns every passage for more than half of the questions."""
     program = run_context.program
     retriever = run_context.retriever
     if not program.chooses or "k" in program.unread:
@@ -242,13 +251,19 @@ def prepare(
     store: Writer,
     watch: Watch = SILENT,
 ) -> None:
-    """Make what all questions share: the index, loaded if it is stored, and the program's own.
+    """Build or load the index, and the parts of the program that all questions share.
 
-    The calls that this took are no question's and are noted in the folder.
+    The folder records these calls separately from those of the questions.
+
+    Args:
+        run_context: The run.
+        todo: Questions to run.
+        store: Receiver of the calls.
+        watch: The receiver of progress.
 
     Raises:
-        StoppedError: a limit of spending kept it from its end.
-        LMUnavailableError: an LM or a server of embeddings failed.
+        StoppedError: A limit was reached before the preparation was complete.
+        LMUnavailableError: An LM or an embedding server failed.
     """
     program = run_context.program
     ahead = [example.question for example in todo]
@@ -274,11 +289,17 @@ def ask_all(
     store: Writer,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> None:
-    """Ask `todo` in the threads of this process and write the records.
+    """Run `todo` in the threads of this process and write the records.
+
+    Args:
+        run_context: The run.
+        todo: Questions to run.
+        store: Receiver of the records, calls and texts.
+        on_record: The receiver of each finished record.
 
     Raises:
-        StoppedError: a limit of spending left some of it unanswered.
-        RunError: the disk is full: nothing is asked that cannot be kept.
+        StoppedError: A limit was reached before all questions were answered.
+        RunError: A record cannot be written, for example because the disk is full.
     """
     config = run_context.config
     waiting = iter(todo)
@@ -292,7 +313,7 @@ def ask_all(
         also = partial(store.file_call, example.qid)
         record = ask(run_context.program, example, also=also, keep=keep)
         if record.cut_off and not record.ledger.calls:
-            check_limits()  # nothing was spent, so there is nothing to keep
+            check_limits()  # Nothing was spent, so nothing is recorded.
             return
         try:
             store.write(record)
@@ -317,14 +338,14 @@ def ask_all(
                 raise
 
     pool = ThreadPoolExecutor(threads, thread_name_prefix="question")
-    # What is there by now stays: to look through it for garbage again and again took a sixth of
-    # the time of a question.
+    # Exclude the existing objects from garbage collection: scanning them repeatedly took a sixth
+    # of the time of a question.
     gc.freeze()
     workers = [pool.submit(copy_context().run, work) for _ in range(threads)]
     try:
         wait(workers)
         errors = filter(None, map(Future.exception, workers))
-        # A limit is the last that is told: what else went wrong would be lost.
+        # Raise other errors before a limit, which would hide them.
         for error in sorted(errors, key=lambda error: isinstance(error, StoppedError)):
             raise error
     finally:
@@ -341,13 +362,18 @@ def ask(
     also: Callable[[Call], None] | None = None,
     keep: Callable[[str], str] | None = None,
 ) -> Record:
-    """The scored record of `program` on `example`; an error becomes its failure.
+    """Run `program` on `example` and return the scored record. An error becomes its failure.
 
-    `also` gets every call as it ends; `keep` stores a text and gives its id.
+    Args:
+        program: The program.
+        example: The question.
+        also: Receiver of every call when it ends.
+        keep: Stores a text and returns its id.
 
     Raises:
-        MissingExtraError: the program, or what it searches, needs a package that is not installed.
-        NoAnswerError: what a module of a person's own returns can be no answer.
+        MissingExtraError: The program or its retriever needs a package that is not installed.
+        NoAnswerError: A user's module returned a value that cannot be an answer.
+        ConfigError: The program calls an LM that ragbench cannot meter.
     """
     prediction = None
     failure = None
@@ -360,17 +386,17 @@ def ask(
         try:
             with question_time(), contained("the program"):
                 prediction = program(question=example.question)
-        except (MissingExtraError, NoAnswerError):  # which are of no single question
+        except (MissingExtraError, NoAnswerError):  # These concern every question.
             raise
         except Exception as error:  # failures are data; only this place catches them all
             failure = classify(error)
             prediction = done_so_far(error)
-            if not (ledger.refused or ledger.interrupted):  # no failure of the question
+            if not (ledger.refused or ledger.interrupted):  # The question did not fail.
                 _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if reason := unmetered_reason():
         raise ConfigError(reason)
-    if ledger.refused or ledger.interrupted:  # also if the program went on without the call
+    if ledger.refused or ledger.interrupted:  # even if the program continued without the call
         why = ledger.interrupted or f"stopped by {limit_reached() or 'an LM that is down'}"
         failure = Failure("limit", CUT_OFF, why)
     corpus = getattr(getattr(program, "retriever", None), "corpus", None)
@@ -389,7 +415,7 @@ def ask(
 
 
 def classify(error: BaseException) -> Failure:
-    """The failure that `error` is."""
+    """Return the failure for `error`: its boundary, class and message."""
     marked = getattr(error, "ragbench_boundary", None)
     by_class = (boundary for kind, boundary in _BY_CLASS if isinstance(error, kind))
     boundary = next(by_class, marked or "program")
@@ -405,11 +431,15 @@ def make_record(
     failure: Failure | None = None,
     alignment: Mapping[str, Sequence[Fact]] | None = None,
 ) -> Record:
-    """The scored record of one question.
+    """Build the scored record of one question.
 
-    `alignment` says which sentences of the paragraphs each chunk of the corpus holds. `prediction`
-    of a failed question holds what it did before it failed, if that is known. `latency_s` is wall
-    time; the record adds the time that the cache saved.
+    Args:
+        example: The question.
+        prediction: Output of the program. For a failed question, its output until then, if known.
+        ledger: Calls of the question.
+        latency_s: Wall time in seconds. The record adds the time that the cache saved.
+        failure: Error of the question, if any.
+        alignment: Sentences of the original paragraphs in each chunk of the corpus, by chunk id.
     """
     if prediction is None:
         prediction = dspy.Prediction(
@@ -447,12 +477,12 @@ def make_record(
         **optional,
     )
     record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
-    record.memo.clear()  # which no other process can be sent
+    record.memo.clear()  # The memo cannot be sent to another process.
     return record
 
 
 def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]:
-    """What one data set alone has of a question, and what a person's own module gave beside it."""
+    """Return the fields of this data set only, and the extra outputs of a user's module."""
     extra: dict[str, Any] = {}
     for name, value in example.items():
         if name not in _EXAMPLE_FIELDS:

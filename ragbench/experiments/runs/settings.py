@@ -1,4 +1,4 @@
-"""What was set in a run that can change a record, and which run a compiled one began as."""
+"""Settings of a run that can change a record, and the uncompiled run of each compiled run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,12 +13,12 @@ _OF_COMPILING = frozenset({"compiled", "compiled_files"})
 
 
 def lm_name(model: str) -> str:
-    """The name of a model without its address: one model at nine servers is one LM."""
+    """Return the name of a model without its address: one model on nine servers is one LM."""
     return model.partition("@")[0]
 
 
 def settings_of(card: RunCard) -> dict[str, Any]:
-    """Setting -> value of all that can change a record, knobs first."""
+    """Return the value of each setting that can change a record, knobs first."""
     settings = {**card.knobs, "data": card.data.name, "LM": lm_name(card.model)}
     for name, value in card.identity.items():
         if name not in _SHOWN and not isinstance(value, dict):
@@ -29,7 +29,7 @@ def settings_of(card: RunCard) -> dict[str, Any]:
 
 
 def plain_settings(card: RunCard) -> dict[str, Any]:
-    """`settings_of` but for what compiling made of them."""
+    """Return `settings_of` without the settings that compiling added."""
     settings = settings_of(card)
     for name in _OF_COMPILING:
         settings.pop(name, None)
@@ -37,7 +37,10 @@ def plain_settings(card: RunCard) -> dict[str, Any]:
 
 
 def compiled_from(runs: Sequence[Evaluation]) -> dict[int, int]:
-    """The place of each compiled run -> that of the run of its settings, data and LM before it."""
+    """Map the place of each compiled run to that of its uncompiled run.
+
+    The uncompiled run has the same settings, data and LM. Compiled runs without one are omitted.
+    """
     befores = {}
     for at, run in enumerate(runs):
         if not run.card.identity.get("compiled"):

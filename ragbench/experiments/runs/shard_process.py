@@ -1,4 +1,4 @@
-"""Asks one shard of a run in a process of its own, or on a node of a cluster; see `shards`."""
+"""Process of one shard of a run, on this machine or on a node of a cluster. See `shards`."""
 
 import logging
 import os
@@ -29,7 +29,7 @@ from ragbench.record import Call, Record, was_sent
 
 
 class _Sent(logging.Handler):
-    """Sends what a `Store` writes, and the lines of the log, to the command's process."""
+    """Handler that sends the writes of a `Store` and the log lines to the command's process."""
 
     def __init__(self, send: Send, written: Semaphore | None) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class _Sent(logging.Handler):
 
 
 def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
-    """All that the shard sends, as it comes; a thread that sent a record waits for `written`."""
+    """Yield the messages of a shard. A thread that sent a record waits for `written`."""
     stopping.reset()  # a process of Ray may have asked another shard before
     signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
     sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
@@ -70,7 +70,7 @@ def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
 
 
 def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
-    """Ask the shard of `job`; whatever ends it is told by the command."""
+    """Ask the questions of `job`, and send the error that ended it to the command, if any."""
     for place in job.path:
         if place not in sys.path:
             sys.path.append(place)
@@ -96,7 +96,7 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
             for example in run_context.examples:
                 if example.qid in job.qids:
                     todo.append(example)
-            # A limit that is reached is said by the process that sums up.
+            # The command's process reports a reached limit.
             with run_context.active(), suppress(StoppedError):
                 prepare(run_context, todo, store)
                 ask_all(run_context, todo, store)
@@ -112,9 +112,9 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
 
 
 def main() -> None:
-    """Ask the shard that standard input names, until that is closed; send to standard output."""
+    """Run the shard on standard input until that is closed, and send to standard output."""
     with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)  # what the user's code prints is no message
+        os.dup2(2, 1)  # keeps prints of the user's code out of the messages
         job = pickle.load(sys.stdin.buffer)
         written = Semaphore(0)
 

@@ -1,8 +1,8 @@
-"""A run over several processes, or over the nodes of a Ray cluster.
+"""Runs over several processes, or over the nodes of a Ray cluster.
 
-Each asks a part of the questions, a shard, under an equal share of what may still be spent, and
-sends every call, text and record as it comes to the command's own process, which writes them. What
-the shares left unspent is for that process, which asks what is left.
+Each process runs a part of the questions, a shard, with an equal share of the remaining limits. It
+sends every call, text and record to the command's process, which writes them. The command's process
+runs the remaining questions with the budget that the shares did not use.
 """
 
 import math
@@ -33,11 +33,11 @@ from ragbench.paths import cache_root
 from ragbench.programs import PROGRAMS
 from ragbench.record import Record
 
-#: Seconds that shards have to end by themselves when they were told to stop.
+#: Grace period in seconds for shards to end after a stop.
 ENDING_S = 5.0
-#: How often what is left is asked in shards where a process or node dies.
+#: Maximum number of attempts to run the remaining questions if a process or node dies.
 _TRIES = 2
-#: The module that asks a shard in a process of its own.
+#: Module that runs a shard in its own process.
 _PROCESS = "ragbench.experiments.runs.shard_process"
 
 #: Keys of embedding, reranking and search servers, and of the hub.
@@ -50,16 +50,16 @@ _SERVICE_KEYS = (
     "HF_TOKEN",
 )
 
-#: What a shard sends: the name of a method of `Store` with its arguments, `log` with a line, and
-#: at last `ended` with the error that ended it, if one did.
+#: Message of a shard: the name of a method of `Store` with its arguments, `log` with a line, or
+#: finally `ended` with an error or None.
 Message = tuple[Any, ...]
-#: Takes what a shard sends.
+#: Receiver of the messages of a shard.
 Send = Callable[[Message], None]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a process needs to ask a shard; `allowed` names the user's code."""
+    """Input of a process that runs a shard. `allowed` names the user's code."""
 
     config: RunConfig
     qids: frozenset[str]
@@ -67,24 +67,23 @@ class Job:
     allowed: Sequence[str]
     path: Sequence[str]
     log_level: str
-    #: Whether its warnings are shown on the terminal; the others meet the same.
+    #: True for the one shard that shows its warnings on the terminal: all have the same ones.
     loud: bool
-    #: Whether its spans are sent to a collector.
     version: str = __version__
 
 
 def is_spread(config: RunConfig) -> bool:
-    """Whether the questions are to be asked in shards."""
+    """Return True if the run uses shards."""
     return config.engine == "ray" or config.processes > 1
 
 
 def check_spread(config: RunConfig) -> None:
-    """Do nothing if the questions can be asked in other processes, or need not be.
+    """Check that the questions can run in other processes, if the config asks for that.
 
     With `--engine ray` this process joins the cluster.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: The LM or the program only works in this process, or there is no cluster.
         MissingExtraError: Ray is not installed.
     """
     if not is_spread(config):
@@ -109,11 +108,20 @@ def ask_in_shards(
     store: Store,
     on_record: Callable[[Record], None],
 ) -> list[dspy.Example]:
-    """Ask `todo` in shards and write what they send; gives what a share of the limits did not hold.
+    """Run `todo` in shards and write the messages that they send.
+
+    Args:
+        run_context: The run.
+        todo: Questions to run.
+        store: Store of the run.
+        on_record: The receiver of each finished record.
+
+    Returns:
+        The questions without a record, because the limits of a shard were reached.
 
     Raises:
-        RagbenchError: a shard failed; what it sent is kept.
-        KeyboardInterrupt: the user stopped it; so it is then.
+        RagbenchError: A shard failed. Its records are saved.
+        KeyboardInterrupt: The user stopped the command. All shards are stopped.
     """
     config = run_context.config
     asked_qids = set[str]()
@@ -151,7 +159,7 @@ def ask_in_shards(
 
 
 def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
-    """The shards of `qids`; threads, rates and what is left of the limits are divided."""
+    """Divide `qids`, the threads, the rates and the remaining limits among the shards."""
     budget = room()
     if config.engine == "ray":
         processes = max(config.processes, _nodes())
@@ -174,7 +182,7 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
 
 
 def _share(budget: Amount, count: int) -> Limits:
-    """An equal share of the `budget` that is left, and all of the time."""
+    """Return an equal share of the remaining `budget`, with all of the remaining time."""
     minutes = []
     for limit in active():
         if limit.limits.minutes is not None:
@@ -187,14 +195,14 @@ def _share(budget: Amount, count: int) -> Limits:
     )
 
 
-#: Gives what stops a shard that runs: gently, or by force.
+#: Stops a running shard, gracefully or by force.
 _Stop = Callable[[bool], None]
-#: Starts the process of a job; gives what it sends, and what stops it.
+#: Starts the process of a job. Returns its messages and a function that stops it.
 _Start = Callable[[Job], tuple[Iterator[Message], _Stop]]
 
 
 def _ask_all(jobs: Sequence[Job], start: _Start, take: Send) -> list[Message | None]:
-    """Ask each shard in a process of its own; gives the last that each sent, None if it died."""
+    """Run each shard in its own process. Return the last message of each, None if it died."""
     stops: list[_Stop] = []
 
     def ask(job: Job) -> Message | None:
@@ -221,8 +229,8 @@ def _ask_all(jobs: Sequence[Job], start: _Start, take: Send) -> list[Message | N
 
 
 def _in_process(job: Job) -> tuple[Iterator[Message], _Stop]:
-    """Ask a shard in a new process of this machine, which ends when its input does."""
-    # Ctrl-C reaches this process alone.
+    """Run a shard in a new process of this machine, which ends when its input is closed."""
+    # A new session: Ctrl-C only reaches this process.
     process = subprocess.Popen(
         python_command("-m", _PROCESS),
         stdin=subprocess.PIPE,
@@ -316,7 +324,7 @@ def _join_cluster() -> None:
 
 
 def _nodes() -> int:
-    """How many nodes of the cluster take tasks."""
+    """Count the nodes of the cluster that accept tasks."""
     import ray
 
     return sum(node["Alive"] and node["Resources"].get("CPU", 0) >= 1 for node in ray.nodes())

@@ -1,7 +1,7 @@
-"""A run as it is on disk, opened without DSPy, data or models: how far it came, and its summary.
+"""A run on disk, opened without DSPy, data or models: its progress and its summary.
 
-The summary is all that a table shows of a run, computed from its records;
-each of them is parsed once.
+The summary has everything that a table shows of a run. It is computed from the records, each of
+which is parsed once.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ T = TypeVar("T")
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
 HEADLINE = ("em", "f1")
-#: Stand beside the scores: whether the model was shown every gold passage, and whether the
-#: searches found them all.
+#: Metrics shown next to the scores: every gold passage was in the LM's context, and the searches
+#: retrieved every gold passage.
 EVIDENCE = "evidence"
 FOUND = "all_recall"
 
@@ -56,7 +56,7 @@ class Summary:
     errors: Mapping[str, int]
     stop_reasons: Mapping[str, int]
     counts: Mapping[str, int]
-    #: What was sent to servers and paid, for records that were replaced or cut off too.
+    #: Paid requests to servers, including those of replaced and cut-off records.
     billed: Totals
     #: As if nothing had been cached or failed, at list price.
     as_if: Totals
@@ -71,7 +71,7 @@ class Summary:
         return sum(self.errors.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """The summary, JSON-ready."""
+        """Return the summary as JSON-ready fields."""
         return asdict(self)
 
 
@@ -85,16 +85,16 @@ READS_GOLD = "reads_gold"
 
 
 def is_upper_bound(summary: Summary) -> bool:
-    """Whether the program was told the gold passages, as none that can be built is."""
+    """Return True if the program received the gold passages, so it is only a bound."""
     return summary.counts.get(READS_GOLD, 0) > 0
 
 
 def shows_method(summary: Summary) -> bool:
-    """Whether most questions show how the program chooses what it reads."""
+    """Return True if most questions show how the program chooses its passages."""
     return all(2 * summary.counts.get(event, 0) <= summary.n for event in SHOWS_NOTHING)
 
 
-#: What a summary and a table of runs need of each record.
+#: Columns of each record that a summary and a table of runs need.
 COLUMNS: tuple[Column, ...] = (
     *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),
     failed, failure_of, stop_reason, varies_with, spending,
@@ -102,9 +102,11 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
-    """The summary of `records`.
+    """Compute the summary of `records`.
 
-    Only that of a `whole` run has what replaced and cut-off records were billed.
+    Args:
+        records: Records of a run, or some of them.
+        whole: True adds the bills of replaced and cut-off records.
     """
     records.compute(COLUMNS)
     taken = _sorted(records, spending)
@@ -134,7 +136,7 @@ def summarize(records: StoredRecords, *, whole: bool = False) -> Summary:
 
 
 def _latency(seconds: Sequence[float]) -> dict[str, float]:
-    """Mean, median and 95th percentile; empty where there is no question."""
+    """Return the mean, median and 95th percentile, or {} without questions."""
     if not seconds:
         return {}
     p50, p95 = np.quantile(seconds, [0.5, 0.95])
@@ -143,7 +145,7 @@ def _latency(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
-    """The 95 % interval of each headline mean, by clusters of questions that vary together."""
+    """Compute the 95 % interval of each headline mean, by clusters of questions."""
     records.compute(COLUMNS)
     intervals = {}
     for name in HEADLINE:
@@ -155,7 +157,7 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
 
 
 def _sorted(records: StoredRecords, amount: Callable[[Record], T]) -> list[T]:
-    """A column, in the order of the questions' ids, so that sums are the same in any order."""
+    """Return a column in the order of the question ids, so that sums are reproducible."""
     column = records.column(amount)
     return [column[qid] for qid in sorted(column)]
 
@@ -166,7 +168,7 @@ def _counted(values: Iterable[str | None]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Progress:
-    """A run's questions by outcome; `questions` is None if the run does not say."""
+    """Number of questions of a run by outcome. `questions` is None if unknown."""
 
     answered: int
     failed: int
@@ -175,16 +177,16 @@ class Progress:
 
     @property
     def not_asked(self) -> int:
-        """Questions that were not begun."""
+        """Number of questions that were not started."""
         return max(0, (self.questions or 0) - self.answered - self.failed - self.cut_off)
 
     @property
     def complete(self) -> bool:
-        """Whether every question came to its end."""
+        """True if every question was answered or failed."""
         return not self.cut_off and not self.not_asked
 
     def words(self) -> str:
-        """In words, such as "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
+        """Describe the progress: "37 of 100 answered, 1 failed, 2 cut off, 60 not asked"."""
         outcomes = {"failed": self.failed, "cut off": self.cut_off, "not asked": self.not_asked}
         counted = [f"{self.answered} of {self.questions} answered"]
         for outcome, n in outcomes.items():
@@ -194,14 +196,14 @@ class Progress:
 
 
 class Evaluation:
-    """A run as it is on disk, or some of its questions; totals are computed when asked for.
+    """A run on disk, or some of its questions. Totals are computed on demand.
 
     Attributes:
         run: The run.
         records: Its records, or some of them.
-        card: Its card; that of the run to be, where a limit let nothing begin.
-        stopped_by: The limit of spending that ended it just now, where one did.
-        folder: Where it is.
+        card: Its card. If a limit prevented the start, the card of the planned run.
+        stopped_by: Limit that stopped this command, if any.
+        folder: Its folder.
     """
 
     def __init__(
@@ -229,7 +231,7 @@ class Evaluation:
 
     @cached_property
     def progress(self) -> Progress:
-        """How far the run came."""
+        """Number of questions by outcome."""
         answered = len(self.records.finished)
         cut_off = len(self.records.cut_off_questions)
         failures = len(self.records) - answered
@@ -237,18 +239,18 @@ class Evaluation:
 
     @cached_property
     def lost(self) -> Totals:
-        """What questions were billed that a kill kept from leaving a record."""
+        """Bill of the questions without a record, because the process was killed."""
         return billed(self.run.lost_calls())
 
     @cached_property
     def prepared(self) -> Totals:
-        """What was billed for the index, and for what else all questions share."""
+        """Bill of the index and of everything else that all questions share."""
         calls = self.run.preparation_calls()
         # An embedder of this machine is free.
         return billed(call for call in calls if call.kind in LM_KINDS or call.cost_usd != 0)
 
     def stored(self) -> dict[str, Any]:
-        """What `summary.json` holds: summary, progress, and 95 % intervals of headline means."""
+        """Return the content of `summary.json`: summary, progress and 95 % intervals."""
         intervals = {}
         for name, interval in headline_intervals(self.records).items():
             intervals[name] = [round(interval.low, 6), round(interval.high, 6)]
@@ -257,42 +259,42 @@ class Evaluation:
 
     @property
     def all_failed(self) -> bool:
-        """Whether not one of its questions was answered."""
+        """True if every question failed."""
         return bool(self.records) and self.summary.failed == len(self.records)
 
     @property
     def unreadable(self) -> int:
-        """Questions that ended without one reply of the model that could be read."""
+        """Number of questions for which no reply of the LM could be parsed."""
         return sum(why == "parse_fallback" for why in self.records.column(stop_reason).values())
 
 
 def reopen(folder: Path) -> Evaluation:
-    """The run in `folder`; writes nothing.
+    """Open the run in `folder`. Writes nothing.
 
     Raises:
-        RunError: it is not a run folder.
+        RunError: It is not a run folder.
     """
     return Evaluation(RunFolder(folder))
 
 
 def reopen_arm(folder: Path) -> list[Evaluation]:
-    """The runs in `folder`: its repeats `r1`, `r2`, ... in their order, or the one that it is.
+    """Open the runs in `folder`: its repeats `r1`, `r2`, ... in order, or the single run.
 
     Raises:
-        RunError: it holds neither.
+        RunError: It has neither.
     """
     return list(map(reopen, repeats_in(folder) or [folder]))
 
 
 def folder_of_repeats(folder: Path) -> Path:
-    """The folder that holds all repeats of the run in `folder`, or `folder` where it is not one."""
+    """Return the folder with all repeats of a run, or `folder` for a single run."""
     if folder.name.startswith("r") and folder.name[1:].isdigit():
         return folder.parent
     return folder
 
 
 def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
-    """The lines to print with the table of a run that is not complete; none if it is."""
+    """Return the lines to print below the table of an incomplete run."""
     if progress.complete:
         return []
     if stopped_by:
@@ -303,7 +305,7 @@ def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
 
 
 def members(records: StoredRecords) -> list[tuple[str, str, StoredRecords]]:
-    """Breakdown (in words), group and its records, for every group that has any."""
+    """Return breakdown, group and records of every group that has any."""
     rows = []
     records.compute(GROUPINGS.values())
     for name, group in GROUPINGS.items():
