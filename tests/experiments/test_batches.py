@@ -119,7 +119,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
             with pytest.raises(StoppedError):
                 judged(run, batched(lm))
         if event == "submitted":
-            with pytest.raises(RunError, match="give --batch"):
+            with pytest.raises(RunError, match="Add --batch"):
                 judged(run, lm)
         code, _, _ = command("score", str(run), "--judge", spec, "--batch",
                              "--api-base", server.url, "--price", "in=1,out=2")  # fmt: skip
