@@ -200,7 +200,7 @@ add_metric(
 add_metric(
     "f1",
     official_f1,
-    "token F1 of the data set's own script; in HotpotQA's yes, no and noanswer must match whole",
+    "token F1 of the data set's script; in HotpotQA's, yes, no and noanswer must match exactly",
     source="HotpotQA, hotpot_evaluate_v1.py; for MuSiQue evaluate_v1.0.py",
 )
 add_metric(
@@ -218,11 +218,11 @@ add_metric(
 add_metric(
     "contain",
     best_of_answer(contains),
-    "the gold answer stands somewhere in the prediction",
+    "the prediction contains the gold answer",
     source="LinearRAG (arXiv:2510.10114), A-RAG",
 )
 add_amount(
     "answer_length",
     lambda record: None if record.failed else float(len(record.answer_text.split())),
-    "words of the answer; read beside contain, which long answers win",
+    "number of words in the answer; contain favors long answers",
 )

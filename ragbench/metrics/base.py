@@ -186,12 +186,12 @@ def read_score(reply: Any, scores: tuple[float, float] = (0.0, 1.0)) -> float:
     if callable(getattr(score, "item", None)):  # A scalar of numpy.
         score = score.item()
     if not isinstance(score, bool | int | float):
-        raise ValueError(f"it gave {type(score).__name__}, not a number")
+        raise ValueError(f"it returned {type(score).__name__}, not a number")
     low, high = scores
     if not low <= score <= high:  # Rejects NaN too.
         raise ValueError(
-            f"it gave {score}, which is not from {low:g} to {high:g}; set its attribute range = "
-            "(least, greatest) where its scores are others"
+            f"it returned {score}, which is not from {low:g} to {high:g}; set its attribute "
+            "range = (least, greatest) for other scores"
         )
     return float(score)
 
@@ -225,7 +225,7 @@ def own_metric(spec: str) -> Metric:
         prediction = dspy.Prediction(**fields)
         return read_score(function(example, prediction), scores)
 
-    text = f"your own function {spec}"
+    text = f"user function {spec}"
     return Metric(spec, score, text, worst=scores[0], score_range=scores)
 
 

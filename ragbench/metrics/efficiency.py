@@ -11,15 +11,15 @@ from ragbench.metrics.base import add_amount, once
 from ragbench.record import Record, Totals, total
 
 _RESOURCES = {
-    "calls": "calls to LMs, one for each time the program asked, as if uncached",
+    "calls": "LM calls of the program, as if uncached",
     "embedding_and_reranking_calls": "calls to embedders and rerankers, as if uncached",
     "tokens": "tokens of LMs, in and out, as if uncached",
     "embedding_and_reranking_tokens": "tokens of embedders and rerankers, as if uncached",
-    "cost_usd": "dollars at list price, as if uncached; none where a price is unknown",
+    "cost_usd": "US dollars at list price, as if uncached; None if a price is unknown",
     "latency_s": "seconds, as if uncached",
-    "retrievals": "searches, repeats left out",
-    "critical_path_calls": "longest chain of calls that wait for each other",
-    "critical_path_s": "seconds of that chain",
+    "retrievals": "searches, without repeats",
+    "critical_path_calls": "length of the longest chain of dependent calls",
+    "critical_path_s": "duration of that chain in seconds",
 }
 
 

@@ -81,7 +81,7 @@ def cause_of(record: Record) -> Cause | None:
     if not is_answerable(record):
         if _is_no_answer(record.answer_text):
             return None
-        return Cause("control", "answered_anyway", "what could be searched holds no answer")
+        return Cause("control", "answered_anyway", "the searched data has no answer")
     if best_of_answer(exact_match)(record):
         return None
     if cause := _wrong_form(record):
@@ -91,7 +91,7 @@ def cause_of(record: Record) -> Cause | None:
     if cause := _among_words(record) or _stopped(record) or _missing(record):
         return cause
     if _is_no_answer(record.answer_text):
-        return Cause("control", "gave_up", "no answer, though all gold passages were shown")
+        return Cause("control", "gave_up", "no answer, although all gold passages were in context")
     return _bad_gold(record) or _reading(record)
 
 
@@ -124,7 +124,7 @@ def _stopped(record: Record) -> Cause | None:
     if reason == "parse_fallback" or (unparsed and _is_no_answer(record.answer_text)):
         return Cause("control", "parse", "a reply that could not be read")
     if reason == "budget":
-        return Cause("control", "budget", "calls or searches were spent")
+        return Cause("control", "budget", "the limit of calls or searches was reached")
     if not record.searches and not record.passages and not record.shown:
         if reason == "direct":
             return Cause("control", "from_memory", "the program chose to answer from memory")
@@ -141,7 +141,7 @@ def _missing(record: Record) -> Cause | None:
         answerable = any(_is_among(loose_words(answer), texts) for answer in record.answers)
         if answerable or answer_kind(record.answers[0]) == "yes_no":
             return None
-        return Cause("retrieval", "answer_not_seen", "the gold answer is in no retrieved passage")
+        return Cause("retrieval", "answer_not_seen", "no retrieved passage has the gold answer")
     n_seen = sum(pid in seen for pid in gold)
     if n_seen == len(gold):
         n_shown = n_seen
@@ -149,14 +149,14 @@ def _missing(record: Record) -> Cause | None:
             n_shown = sum(pid in record.shown for pid in gold)
         if n_shown == len(gold):
             return None
-        detail = f"{n_shown} of {len(gold)} gold passages shown, all found"
+        detail = f"{n_shown} of {len(gold)} gold passages in context, all retrieved"
         return Cause("control", "not_shown", detail, n_shown + 1)
     hop = n_seen + 1
     detail = f"{n_seen} of {len(gold)} gold passages"
     repeats = sum(search.cached for search in record.searches)
     often = repeats >= 2 and 2 * repeats >= len(record.searches)
     if record.stop_reason == "no_progress" or often:
-        return Cause("control", "loop", f"{detail}; the same searches again", hop)
+        return Cause("control", "loop", f"{detail}; repeated searches", hop)
     queries = [search.query for search in record.searches]
     missing = _missing_names(record, hop)
     reached = ""
@@ -200,7 +200,7 @@ def _bad_gold(record: Record) -> Cause | None:
     for passage in gold:
         if gold_words & set(loose_words(f"{passage.title} {passage.text}")):
             return None
-    return Cause("data", "answer_not_in_gold", "no word of the answer stands in the gold passages")
+    return Cause("data", "answer_not_in_gold", "no word of the answer is in the gold passages")
 
 
 def _reading(record: Record) -> Cause:

@@ -158,18 +158,18 @@ add_metric(
 )
 for _name, _description in ASKED.items():
     _asked(_name, _description, _GRAPHRAG_BENCH)
-_asked("judge", "correct by meaning, as a judge sees it with the question")
+_asked("judge", "correct by meaning, according to a judge that sees the question")
 _asked(
     "judge_arag",
-    "correct by A-RAG's and LinearRAG's rule: a judge that is not shown the question",
+    "correct by A-RAG's and LinearRAG's rule: a judge that does not see the question",
     "A-RAG (Du et al. 2026), LinearRAG (arXiv:2510.10114)",
 )
 _asked(
     "chain_fidelity_judged",
-    "share of the sentences thought that are grounded in what was retrieved, by a judge",
+    "share of the program's thoughts that the retrieved passages support, by a judge",
 )
 _asked(
     "hallucination_rate_judged",
-    "share of the answer's claims not grounded in what was retrieved, by a judge",
+    "share of the answer's claims that the retrieved passages do not support, by a judge",
     worst=1.0,
 )

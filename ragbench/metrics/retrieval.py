@@ -168,21 +168,21 @@ def _register(name: str, measure: Measure, description: str) -> None:
 
 
 _register("recall", recall, "share of gold passages")
-_register("all_recall", all_recall, "whether all gold passages are there")
+_register("all_recall", all_recall, "1 if all gold passages are there, else 0")
 _register("mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
-_register("ndcg", ndcg, "normalised discounted gain of gold passages")
+_register("ndcg", ndcg, "normalized discounted gain of gold passages")
 _register("search_recall", recall, "share of gold passages")
 
-add(Metric("evidence", evidence, "whether the model was shown all gold passages"))
+add(Metric("evidence", evidence, "1 if all gold passages were in the model's context, else 0"))
 add(Metric("retrieval_efficiency", retrieval_efficiency, "F1 for each search"))
 add_amount(
     "hops_to_gold",
     hops_to_gold,
-    "searches until all gold passages were found; none where they never were",
+    "searches until all gold passages were found; None if they never were",
 )
 add_amount(
     "retrieved_tokens",
     retrieved_tokens,
-    "tokens of text shown by searches and reads, estimated",
+    "estimated tokens of text from searches and reads",
     source="A-RAG",
 )

@@ -72,10 +72,10 @@ def _refused_wrongly(record: Record) -> float | None:
     return None
 
 
-add(Metric("answered", _answered, "share of answers that are no refusal"))
+add(Metric("answered", _answered, "share of answers that are not refusals"))
 add(
     Metric(
-        "right_of_answered", _right_of_answered, "exact match of the answers that are no refusal"
+        "right_of_answered", _right_of_answered, "exact match of the answers that are not refusals"
     )
 )
 add(Metric("refused_rightly", _refused_rightly, "refusals of the questions without an answer"))
