@@ -156,12 +156,13 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
         os.replace(work, folder)
     except Exception as error:
         # The hub's client raises errors of several libraries; each means that there are no rows.
-        cure = "download its files and pass --data-file PATH (docs/data.md names the layouts)"
+        advice = "download its files and pass --data-file PATH (docs/data.md names the layouts)"
         if source.by_hand and config == next(iter(source.configs), None):
-            cure = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
+            advice = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
         reason = away or next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
-            f"{source.repo} cannot be downloaded from the Hugging Face hub ({reason[:120]}); {cure}"
+            f"{source.repo} cannot be downloaded from the Hugging Face hub ({reason[:120]}); "
+            f"{advice}"
         ) from error
     finally:
         huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline

@@ -131,11 +131,11 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
             own_fields[name] = example[name]
     if own_fields:
         fields["own_fields"] = own_fields
-    made = make_example(qid=qid, question=question, answers=answers, **fields)
+    complete = make_example(qid=qid, question=question, answers=answers, **fields)
     declared = getattr(example, "_input_keys", None)  # Set by `with_inputs`.
-    made._input_keys = {"question", *(declared or ())}
-    as_json(dict(made.items()))  # Fails early if a field cannot be stored.
-    return made
+    complete._input_keys = {"question", *(declared or ())}
+    as_json(dict(complete.items()))  # Fails early if a field cannot be stored.
+    return complete
 
 
 def _text(value: object, name: str) -> str:

@@ -163,9 +163,9 @@ def _item(
     """Return the record as an item. Gold passages are its own or those of a corpus file."""
     passages = record.passages
     triples = record.evidences
-    names = list(dict.fromkeys(title for title, _ in record.supporting_facts))
-    if names or titles is None or matched is None:
-        gold = list(map((titles or Titles(passages)).get, names))
+    gold_titles = list(dict.fromkeys(title for title, _ in record.supporting_facts))
+    if gold_titles or titles is None or matched is None:
+        gold = list(map((titles or Titles(passages)).get, gold_titles))
     else:
         gold = _by_evidence(record, titles, matched)
     answers = [*record.answer, *record.answer_aliases]
@@ -181,7 +181,7 @@ def _item(
         question=record.question,
         answers=answers,
         qtype=record.type,
-        hops=len(names or {subject for subject, _, _ in triples}) or None,
+        hops=len(gold_titles or {subject for subject, _, _ in triples}) or None,
         support=record.supporting_facts,
         gold_pids=[passage.pid for passage in gold if passage is not None] if all(gold) else (),
         **extra,

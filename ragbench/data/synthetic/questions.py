@@ -326,8 +326,8 @@ def _inference(graph: Graph, dice: Dice) -> Asked | None:
     if person.kind != "person":
         return None
     relative = f"the {kin} of {_phrase(start, lead)}"
-    asked = _QUESTIONS[tail[0]] if tail else "Who is {x}?"
-    question = asked.format(x=relative)
+    template = _QUESTIONS[tail[0]] if tail else "Who is {x}?"
+    question = template.format(x=relative)
     return _chain(graph, start, [*lead, *path.split(), *tail], "inference", question)
 
 
