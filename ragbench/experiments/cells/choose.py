@@ -30,7 +30,7 @@ from ragbench.metrics.stats.estimates import codes_of
 from ragbench.record import Record
 
 T = TypeVar("T")
-#: Questions between two looks. Looking costs nothing, so it is what a table of runs can show.
+#: Minimum number of questions in a block. The rule is applied after each block.
 BLOCK = 20
 
 
@@ -49,11 +49,13 @@ class Runner:
 
 @dataclass(frozen=True)
 class Choice:
-    """How a race ended.
+    """Result of a race.
 
-    `runners` are all programs, those that are in first, the cheapest at the top; `exits` has a row
-    for each of the others, when and why it left and to whom. `questions` were asked of `stream`
-    that there are. `stopped_by` is the limit that ended the race, blank where none did.
+    `runners` are all programs with answers: first the active ones, cheapest first, then the
+    eliminated
+    ones. `exits` has a row for each eliminated program. `questions` is the number of questions run,
+    of
+    the `stream` available ones. `stopped_by` is the limit that ended the race, or "".
     """
 
     runners: Sequence[Runner]
@@ -67,12 +69,12 @@ class Choice:
 
     @property
     def decided(self) -> bool:
-        """Whether one program is left."""
+        """True if one program is left."""
         return len(self.running) == 1
 
     @property
     def sentence(self) -> str:
-        """The advice in one sentence."""
+        """Advice in one sentence."""
         if not any(runner.questions for runner in self.runners):
             return f"undecided: no program has an answer yet ({self.stopped_by})"
         runner = self.runners[0]
@@ -90,12 +92,12 @@ class Choice:
 
     @property
     def calls_share(self) -> float:
-        """The questions asked of all programs, as a share of those of the full table."""
+        """Number of questions run by all programs, as a share of the full table."""
         questions = sum(runner.questions for runner in self.runners)
         return questions / max(1, len(self.runners) * self.stream)
 
     def to_dict(self) -> dict[str, Any]:
-        """The race as JSON."""
+        """Return the race as JSON."""
         runners = [{**vars(runner), "folder": str(runner.folder)} for runner in self.runners]
         race = {**vars(self), "rule": vars(self.rule), "programs": runners}
         del race["runners"]
@@ -115,8 +117,8 @@ def choose(
     Args:
         configs: Config of each program by name. All have the same questions and the same LM.
         folder: Folder of the experiment.
-        rule: When a program leaves the race.
-        metric: Metric that is compared.
+        rule: Rule that eliminates programs.
+        metric: Metric to compare.
         watch: The receiver of progress.
 
     Raises:
@@ -153,12 +155,17 @@ def choose(
 
 
 def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") -> Choice:
-    """The race that recorded `runs` of the same questions would have been; asks nothing.
+    """Race recorded runs of the same questions. Sends no request.
 
-    It ends where a program that is in has no record of a question; one that left needs no more.
+    The race ends at the first block for which an active program lacks a record.
+
+    Args:
+        runs: Runs by name.
+        rule: Rule that eliminates programs.
+        metric: Metric to compare.
 
     Raises:
-        CompareError: the runs share no question.
+        CompareError: The runs share no block of questions.
     """
     field = Field(runs, rule, metric)
     longest = max(runs.values(), key=lambda evaluation: len(evaluation.records))
@@ -177,7 +184,7 @@ def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") ->
 
 
 def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
-    """Yields places of `least` questions and more, none of which cuts a cluster."""
+    """Yield slices that do not split a cluster, of `least` questions or more but for the last."""
     start = 0
     while start < len(clusters):
         end = min(start + least, len(clusters))
@@ -188,7 +195,7 @@ def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
 
 
 class Field:
-    """A race of named programs by the records of their runs, which may grow as it goes on."""
+    """Race of named programs, based on the records of their runs, which may grow."""
 
     def __init__(self, programs: Iterable[str], rule: Rule, metric: str) -> None:
         self.programs = list(programs)
@@ -205,9 +212,9 @@ class Field:
         self._asked: list[str] = []
 
     def start(self, items: Sequence[T], clusters: Sequence[Hashable]) -> list[T]:
-        """Returns the questions `items` in the order of the race, whose clusters are known then.
+        """Return the questions `items` in the order of the race, and store their clusters.
 
-        Those of a cluster are side by side, each cluster where its first question stands.
+        The questions of a cluster are adjacent. Clusters are in the order of their first questions.
         """
         order = np.argsort(codes_of(clusters, len(items)), kind="stable")
         self.clusters = [clusters[at] for at in order]
@@ -223,11 +230,11 @@ class Field:
         return line
 
     def running(self) -> list[str]:
-        """Returns the programs that are in."""
+        """Return the active programs."""
         return [self.programs[number] for number in self.race.running]
 
     def take_in(self, qids: Sequence[str], block: slice) -> list[Exit]:
-        """Takes in the records of the questions of `block`; returns who leaves by them."""
+        """Add the records of the questions of `block`. Return the programs that they eliminate."""
         shape = (len(self.programs), len(qids))
         scores = np.full(shape, np.nan)
         seconds = np.full(shape, np.nan)
@@ -267,7 +274,7 @@ class Field:
         return costs
 
     def choice(self, stopped: str) -> Choice:
-        """Returns how the race stands."""
+        """Return the current result of the race."""
         running = [self.programs[number] for number in self.race.cheapest_first()]
         exits: list[dict[str, Any]] = []
         for exit_row in self.race.exits:

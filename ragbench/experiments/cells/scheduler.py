@@ -51,13 +51,13 @@ class Scheduler:
         self._broken: dict[Path | None, Exception] = {}
 
     def build(self, cell: Cell) -> RunContext:
-        """Load what the cell runs on. A program that it compiles is not compiled yet."""
+        """Load the data, retriever and program of a cell, without compiling the program."""
         config = cell.config
         if cell.settings:
             config = config.but(compiled=None)
         contexts = self._contexts
         if contexts and contexts[0].config.data_settings() != config.data_settings():
-            contexts.clear()  # cells of one data set come together: let go of the last one's
+            contexts.clear()  # Free the last data set: cells are grouped by data set.
         for same in contexts:
             if same_retrieval(same.config, config):
                 return ready(config, like=same)
@@ -65,7 +65,7 @@ class Scheduler:
         return contexts[-1]
 
     def check(self, cells: Iterable[Cell]) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
-        """Yield each cell, what it runs on and the plan of its compile; sends no request.
+        """Yield each cell, its run context and the plan of its compile. Sends no request.
 
         Raises:
             ConfigError: A cell cannot run. The message names it.
@@ -116,7 +116,7 @@ class Scheduler:
                 evaluation = run(run_context, watch=self._watch, title=title)
         except StoppedError as error:
             return Outcome(cell, "stopped", str(error), error=error)
-        except Exception as error:  # another cell may be well
+        except Exception as error:  # Another cell may succeed.
             if not isinstance(error, RagbenchError):
                 _log.exception("cell %s", cell.label)
             return Outcome(cell, "failed", _reason(error), error=error)
@@ -124,7 +124,7 @@ class Scheduler:
             words = f"{evaluation.stopped_by} in {cell.label}, {evaluation.progress.words()}"
             stop = StoppedError(words)
             return Outcome(cell, "stopped", evaluation.stopped_by, evaluation, stop)
-        if evaluation.progress.cut_off:  # the LM refused them, in words that say nothing
+        if evaluation.progress.cut_off:  # The LM refused them without a usable reason.
             words = evaluation.progress.words()
             cut = RunError(f"{cell.label}: {words}; the same command asks the others again")
             return Outcome(cell, "failed", words, evaluation, cut)

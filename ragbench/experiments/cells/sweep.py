@@ -1,7 +1,7 @@
 """Sweeps: every cell runs to the end, and each is compared with its baseline.
 
-A cell that fails is noted with its reason, and the others go on. The same command continues a
-sweep: finished questions and compiles are not asked again, cells that failed are tried again.
+If a cell fails, its reason is recorded and the others continue. The same command continues a sweep:
+finished questions and compiles are reused, and failed cells run again.
 """
 
 from collections import Counter
@@ -26,9 +26,11 @@ from ragbench.metrics import Comparison, correct
 
 @dataclass(frozen=True)
 class Contrast:
-    """A cell, or all of an arm, against its baseline, by metric, Holm's over all of the sweep.
+    """Comparison of a cell, or of a whole arm, with its baseline, by metric.
 
-    Where the two cannot be compared, `why` says so and `scores` is empty.
+    P-values are corrected by Holm's method over the sweep. If the two cannot be compared, `why` has
+    the
+    reason and `scores` is empty.
     """
 
     cell: str
@@ -39,7 +41,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Swept:
-    """A sweep as it stands; `stopped_by` is the limit that ended it, None where none did."""
+    """State of a sweep. `stopped_by` is the limit that ended it, or None."""
 
     sweep: Sweep
     outcomes: Sequence[Outcome]
@@ -48,7 +50,7 @@ class Swept:
 
     @property
     def exit_code(self) -> int:
-        """0 when every cell is done, 1 when one failed, 3 when a limit ended the sweep."""
+        """0 if every cell is done, 1 if one is not, 3 if a limit ended the sweep."""
         if self.stopped_by:
             return 3
         return int(any(outcome.state != "done" for outcome in self.outcomes))
@@ -74,12 +76,12 @@ def missing_lines(sweep: Sweep) -> list[str]:
 
 
 def check_sweep(sweep: Sweep) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
-    """Yield each cell, what it runs on and the plan of its compile; sends no request."""
+    """Yield each cell, its run context and the plan of its compile. Sends no request."""
     return Scheduler().check(available(sweep))
 
 
 def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
-    """Run every cell, or continue, and compare; no request is sent before all are checked."""
+    """Run or continue every cell, and compare. Checks all cells before the first request."""
     scheduler = Scheduler(watch, isolated=True)
     runnable = available(sweep)
     for _ in scheduler.check(runnable):
@@ -101,7 +103,7 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
 
 
 def arms_of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
-    """The cells of each arm, which differ in seed and repeat alone, by its label."""
+    """Group the cells by arm. Cells of one arm differ only in seed and repeat."""
     arms: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         arms.setdefault(outcome.cell.arm, []).append(outcome)
@@ -141,7 +143,7 @@ def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
 
 
 def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation]:
-    """The runs of the cells; CompareError where one of them is not done."""
+    """Return the runs of the cells. Raises CompareError if one is not done."""
     runs = []
     for outcome in outcomes:
         if outcome.state != "done" or outcome.run is None:

@@ -1,8 +1,8 @@
-"""What a sweep file asks for: its cells, each a whole config, checked before anything runs.
+"""Sweep files: the cells of a sweep, each a whole config, checked before anything runs.
 
-A sweep file is a config file (`inherits:` works) of the fields of a run and of a compile, which all
-cells share, with a `matrix` of what differs on top. The matrix has the shape of a config, with a
-list of values in place of a value: `{k: [3, 5], set: {max_steps: [2, 4]}}`.
+A sweep file is a config file (`inherits:` works) with the fields of a run and of a compile that all
+cells share, and a `matrix` of their differences. The matrix has the shape of a config, with a list
+of values in place of a value: `{k: [3, 5], set: {max_steps: [2, 4]}}`.
 
 A *leaf* is a field, or a key of a field that holds a mapping: `retriever`, `set.max_steps`.
 """
@@ -36,7 +36,7 @@ from ragbench.metrics import get_metric
 
 Fields = Mapping[str, Any]
 
-#: Leaves whose values need no name beside them in a label; they also come first in one.
+#: Leaves that labels show first, as a value without a name.
 _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
 #: Leaves in which the cells of one arm differ, whose scores are pooled.
 _POOLED = ("seed", "repeat")
@@ -46,7 +46,7 @@ _MOST_CELLS = 2_000
 
 
 class Published(BaseModel):
-    """Figures that somebody published for some cells.
+    """Published figures of some cells.
 
     Attributes:
         cell: Values of the leaves of these cells.
@@ -67,12 +67,12 @@ class Published(BaseModel):
 
 
 class SweepFields(Knobs):
-    """The keys of a sweep file beside the fields of a run, which all cells share."""
+    """Keys of a sweep file, in addition to the fields of a run that all cells share."""
 
     matrix: dict[str, Any] = Field({}, description="field -> values; every combination is a cell")
     include: tuple[dict[str, Any], ...] = Field((), description="more cells, or small matrices")
     baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
-    metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="what is compared")
+    metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="metrics to compare")
     margin: float | None = Field(None, gt=0, description="difference too small to matter")
     published: tuple[Published, ...] = Field((), description="figures to print next to ours")
 
@@ -123,7 +123,7 @@ def load_sweep(
         blocks.insert(0, spec.matrix)
     for block in blocks:
         seeds = block.get("seed")
-        if isinstance(seeds, list) and len(seeds) > 1:  # all ask the questions of the first seed
+        if isinstance(seeds, list) and len(seeds) > 1:  # All use the first seed's questions.
             shared.setdefault("split_seed", seeds[0])
     cells: dict[Path, Cell] = {}
     for block in blocks:
@@ -137,7 +137,7 @@ def load_sweep(
                     f"cells {earlier.label} and {cell.label} would be one run: what differs "
                     "changes no answer; give all cells the same"
                 )
-    # Cells of one data set stand next to each other, so that it is loaded once.
+    # Group cells by data set, so that each is loaded once.
     data = [cell.config.data_settings() for cell in cells.values()]
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_settings()))
     named = _labelled(every)
@@ -155,12 +155,12 @@ def load_sweep(
 
 
 def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
-    """Raise KnobError for a name that is no field of a run or of a compile, nor one of `own`."""
+    """Raise KnobError for a name that is not a field of a run or a compile, or in `own`."""
     check_names(fields, f"sweep {path}", also=(*_COMPILE_FIELDS, *own))
 
 
 def _merged(base: Fields, over: Fields) -> dict[str, Any]:
-    """`over` over `base`; fields that hold a mapping in both are merged key by key."""
+    """Merge `over` into `base`. If a field is a mapping in both, merge its keys."""
     merged = dict(base)
     for name, value in over.items():
         if isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
@@ -170,7 +170,7 @@ def _merged(base: Fields, over: Fields) -> dict[str, Any]:
 
 
 def _product(block: Fields) -> Iterator[dict[str, Any]]:
-    """Yields the fields of every combination of the values of `block`."""
+    """Yield the fields of every combination of the values of `block`."""
     axes = list(chain.from_iterable(starmap(_axes, block.items())))
     combinations = math.prod(map(len, axes))
     if combinations > _MOST_CELLS:
@@ -182,10 +182,11 @@ def _product(block: Fields) -> Iterator[dict[str, Any]]:
 
 
 def _axes(name: str, values: Any) -> Iterator[list[dict[str, Any]]]:
-    """Yields an axis, as the fields that each of its values sets.
+    """Yield each axis as a list of the fields that its values set.
 
-    A field that holds a mapping has an axis for each key. A value that is a mapping of fields sets
-    them all, the field that it is a value of among them.
+    A field that holds a mapping has an axis for each key. For other fields, a value that is a
+    mapping
+    sets several fields, including the field itself.
     """
     if isinstance(values, Mapping) and _holds_mapping(name):
         for key, inner in values.items():
@@ -201,7 +202,7 @@ def _axes(name: str, values: Any) -> Iterator[list[dict[str, Any]]]:
 
 
 def _listed(leaf: str, values: Any) -> list[Any]:
-    """`values` as a list. Raises ConfigError: there are none."""
+    """Return `values` as a list. Raises ConfigError if it is empty."""
     listed = values if isinstance(values, list) else [values]
     if not listed:
         raise ConfigError(f"{leaf} has no values; give a list of them")
@@ -214,7 +215,7 @@ def _holds_mapping(name: str) -> bool:
 
 
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
-    """The cell with its folders, whose names are decided by all that decides its records."""
+    """Build a cell. The names of its folders depend on everything that affects its records."""
     fields = _merged(shared, choices)
     choice_words = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
     try:
@@ -230,7 +231,7 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
         if config.compiled is not None:
             if settings is not None:
                 raise ConfigError("a compiled program is not compiled again; drop one of the two")
-            # A choice may not contradict what it was compiled with.
+            # Choices must agree with the settings of the compile.
             stored = compiled_fields(config.compiled)
             config = make_config(over, base=base, stored=stored, owner=str(config.compiled))
         out = folder / CELLS / (folder_name(config, settings) if settings else config.name())
@@ -239,7 +240,7 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
                 raise ConfigError(
                     f"compiling uses {config.split} questions; ask those of split: test"
                 )
-            # What does not matter to a compile is no part of its name, so that cells share it.
+            # Name a compile only after the settings that affect it, so that cells share it.
             start = config.but(split="train", form=False, votes=1)
             program = folder / PROGRAMS / folder_name(start, settings)
             settings = settings.model_copy(update={"out": program})
@@ -253,12 +254,12 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
 
 
 def _taken(fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Those of `fields` that are whose name is one of `keys`, taken out of them."""
+    """Remove `keys` from `fields` and return the removed ones."""
     return {key: fields.pop(key) for key in keys if key in fields}
 
 
 def _labelled(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells, each labelled by as few of the things that differ as tell all apart."""
+    """Label the cells by as few of the differing leaves as make the labels unique."""
     leaves = dict.fromkeys(_PLAIN)
     for cell in cells:
         leaves |= dict.fromkeys(cell.leaves)
@@ -288,7 +289,7 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:
-    """The baseline of each cell: the only one, or of several the one alike on the other axes."""
+    """Map each cell to its baseline: the only one, or the one that is equal on the other axes."""
     if baseline is None:
         return {}
     values = leaves_of(with_k(baseline))
@@ -306,7 +307,7 @@ def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> di
             for base in bases:
                 if _alike(base.leaves, cell.leaves, shared & base.leaves.keys()):
                     candidates.append(base)
-        if len(candidates) > 1:  # values of one axis that differ in further fields alone
+        if len(candidates) > 1:  # Values of one axis may set more fields.
             same = [b for b in candidates if {**b.leaves, **values} == {**cell.leaves, **values}]
             candidates = same or candidates
         if len(candidates) > 1:
@@ -340,7 +341,7 @@ def missing_file(cell: Cell) -> Path | None:
 
 
 def _alike(a: Fields, b: Fields, leaves: Iterable[str]) -> bool:
-    """Whether `a` and `b` have the same in all of `leaves`."""
+    """Return True if `a` and `b` are equal in all of `leaves`."""
     return all(a.get(leaf) == b.get(leaf) for leaf in leaves)
 
 

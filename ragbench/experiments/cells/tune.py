@@ -1,10 +1,10 @@
-"""Searches: an Optuna sampler draws the settings of each cell, and the Pareto front is kept.
+"""Searches: an Optuna sampler draws the settings of each cell. The Pareto front is saved.
 
     study.db       Optuna's storage (SQLite); the same command continues a search
     front/00, ...  the best trade-offs, as compiled programs that `eval` loads
 
-The sampler is seeded anew for each trial by its number, so a search that was killed proposes the
-same settings as one that was not. Only training or validation questions are asked.
+Each trial seeds the sampler with its number, so a resumed search proposes the same settings as an
+uninterrupted one. Only training or validation questions are used.
 """
 
 import shutil
@@ -46,7 +46,7 @@ COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of settings. `scores` has a number per question for each objective."""
+    """Combination of settings. `scores` has a number per question for each objective."""
 
     knobs: Mapping[str, Any]
     scores: Mapping[str, Sequence[float]]
@@ -72,8 +72,9 @@ class Point:
 class Tuned:
     """Pareto front, best first by the first objective.
 
-    `default` is the program with the settings as given. `best` corrects the best of all trials for
-    the luck of the choice. `stopped` is the limit that ended the search.
+    `default` is the program with the settings of the command. `best` is the score of the best
+    trial,
+    corrected for selection. `stopped` is the limit that ended the search, or "".
     """
 
     folder: Path
@@ -95,7 +96,7 @@ def tune_folder(config: RunConfig) -> Path:
 
 
 class Search:
-    """A search: its space, its cells and what they come to."""
+    """Search with its space, its cells and their outcomes."""
 
     def __init__(self, config: RunConfig, settings: TuneConfig, watch: Watch = SILENT) -> None:
         """Check the search; sends no request and writes nothing.
@@ -121,21 +122,21 @@ class Search:
         """Return the cell of a combination. Its folder is decided by its settings."""
         label = ", ".join(f"{name}={_short(value)}" for name, value in drawn.items()) or "as given"
         config = with_settings(self.config, drawn, out=None)
-        knobs = self._program.resolve_knobs(config.set)  # so that equal combinations are one
+        knobs = self._program.resolve_knobs(config.set)  # Equal combinations share a cell.
         config = config.but(set=knobs.model_dump(mode="json"))
         folder = self.folder / CELLS / config.name()
         return Cell(label, config.but(out=folder), arm=label)
 
     def built(self, drawn: Mapping[str, Any]) -> RunContext:
-        """Load what a combination runs on."""
+        """Load the data, retriever and program of a combination."""
         return self._scheduler.build(self.cell(drawn))
 
     def run(self, drawn: Mapping[str, Any]) -> Point:
-        """Run a combination, as far as it was not run before.
+        """Run or continue a combination.
 
         Raises:
             StoppedError: A limit was reached.
-            KnobError: The settings do not go together.
+            KnobError: The settings contradict each other.
         """
         cell = self.cell(drawn)
         outcome = self._scheduler.run(cell, cell.label)
@@ -241,7 +242,7 @@ def tune(
         study = _study(search)
         points: dict[int, Point] = {}
         try:
-            for trial in _ended(study):  # of an earlier command: their records are there
+            for trial in _ended(study):  # Reuse the records of earlier trials.
                 if trial.state == TrialState.COMPLETE:
                     points[trial.number] = search.run(trial.params)
             while (number := len(_ended(study))) < settings.trials:
@@ -290,7 +291,7 @@ def _study(search: Search) -> optuna.Study:
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:
-    """List the trials that ended by themselves, or whose settings were refused."""
+    """List the completed trials and the trials with refused settings."""
     ended = []
     for trial in study.get_trials(deepcopy=False):
         if trial.state == TrialState.COMPLETE or "refused" in trial.user_attrs:
@@ -299,7 +300,7 @@ def _ended(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def _step(search: Search, study: optuna.Study, number: int, points: dict[int, Point]) -> str:
-    """Run one trial; return it in words."""
+    """Run one trial and describe its result."""
     seed = search.settings.tune_seed * 100_003 + number
     study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
     trial = study.ask(search.space)
@@ -323,7 +324,7 @@ def _short(value: Any) -> str:
 def _write_front(
     search: Search, study: optuna.Study, points: Mapping[int, Point], default: Point
 ) -> list[Point]:
-    """Write the trials that none beats as compiled programs, best first, one of equals."""
+    """Write the Pareto-optimal trials as compiled programs, best first, without ties."""
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
     sign = _sign(search.settings.objective[0])
     numbers: dict[tuple[float, ...], int] = {}
@@ -397,9 +398,9 @@ def _sign(name: str) -> int:
 
 
 def _best(points: Sequence[Point], name: str) -> metrics.Best | None:
-    """Correct the best mean for the luck of the choice; points of one run count once.
+    """Correct the best mean for selection. Points of one run count once.
 
-    None for one run, or too few questions.
+    Returns None for a single run, or for too few questions.
     """
     runs = list({point.folder: point for point in points}.values())
     if len(runs) < 2:

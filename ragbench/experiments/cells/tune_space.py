@@ -87,7 +87,7 @@ def make_space(
             raise program.unread_error(name, value, program.unread)
     chosen = set(only) or (fields.keys() - LEFT_OUT - program.unread.keys())
     if space and not only:
-        chosen = set()  # settings that are named are searched by themselves
+        chosen = set()  # Search only the named settings.
     for name in fields:
         if name in narrowed:
             values = []

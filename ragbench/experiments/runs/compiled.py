@@ -1,8 +1,8 @@
-"""What a compiled program says of itself.
+"""Metadata of a compiled program.
 
-Its program and its knobs run; where it came from is compared alone.
-Data, LM, retriever and adapter are the person's to name. The folder's are never followed: whoever
-made the folder would decide which code runs, where questions go and which server gets the key.
+A run uses its program and its knobs. Its origin is only compared with that of the run. The user
+names data, LM, retriever and adapter. ragbench never takes them from the folder: whoever made the
+folder would decide which code runs, where questions go and which server gets the key.
 """
 
 import re
@@ -21,24 +21,26 @@ from ragbench.settings import DataSettings
 
 _log = get(__name__)
 
-#: What says which questions over which passages; the seed makes splits and generated sets.
+#: Fields that identify questions and passages. The seed determines splits and generated sets.
 _DATA = (*(name for name in DataSettings.model_fields if name not in CHOSEN), "seed")
-#: What says which model is asked, and where.
+#: Fields that identify the LM and its server.
 _LM = ("lm", "api_base")
 
 
 def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
-    """The config fields that a compiled program says: its architecture and its knobs.
+    """Return the config fields that a compiled program sets: its architecture and its knobs.
 
-    A state that plain DSPy saved says none.
+    A state that plain DSPy saved sets none.
 
-    `program` is the one that the person named, if any.
+    Args:
+        folder: Folder of the compiled program.
+        program: Program that the user named, if any.
 
     Raises:
-        RunError: `folder` is no compiled program, or one of another program than `program`.
+        RunError: `folder` is not a compiled program, or it is one of another program.
     """
     if is_state_file(folder):
-        read_state(folder)  # which a message about it comes from before anything else
+        read_state(folder)  # Raises first if the state is damaged.
         return {}
     sidecar = read_sidecar(folder)
     if program not in (None, sidecar.program):
@@ -51,14 +53,18 @@ def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
 def check_sources_named(
     folder: Path, config: RunConfig, spoken: Mapping[str, Any], words: list[str]
 ) -> None:
-    """Check that the person named data and LM where the defaults are not what it was compiled with.
+    """Check that the user named data and LM if the defaults differ from those of the compile.
 
-    `spoken` are the fields that the person gave, `words` the command as far as it was typed.
+    The folder may be untrusted, so addresses and paths in it are printed as `...`.
 
-    The folder may come from a stranger, so addresses and paths in it are printed as `...`.
+    Args:
+        folder: Folder of the compiled program.
+        config: The run.
+        spoken: Fields that the user set.
+        words: Words of the command.
 
     Raises:
-        ConfigError: they did not; the message has the whole command.
+        ConfigError: The user did not name them. The message has the complete command.
     """
     if is_state_file(folder):
         return
@@ -94,7 +100,7 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 def _is_harmless(name: str, value: Any) -> bool:
-    """Return True if a value that a folder gives names no address, no path and no code."""
+    """Return True if a value from a folder has no address, no path and no code."""
     if isinstance(value, int | float):
         return True
     if name == "lm":
@@ -106,13 +112,13 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
-    """Say where data, LM, retriever, adapter or seed are not those that it was compiled with."""
+    """Warn if data, LM, retriever, adapter or seed differ from those of the compile."""
     compiled_with = dict(sidecar.config)
     current = config.identity()
     for name in {*compiled_with, *current} - ({*SOURCES, "seed"} - CHOSEN):
         compiled_with.pop(name, None)
         current.pop(name, None)
-    if compiled_with.get("retriever") != current.get("retriever"):  # whose settings say no more
+    if compiled_with.get("retriever") != current.get("retriever"):  # Do not compare their settings.
         compiled_with.pop("retriever_set", None)
         current.pop("retriever_set", None)
     differences = []

@@ -1,4 +1,4 @@
-"""From a config to the things that run, their card, and the limits over what they spend."""
+"""Run contexts: the objects that a config runs with, their card, and the spending limits."""
 
 import platform
 import subprocess
@@ -61,7 +61,7 @@ from ragbench.user_code import blamed_on
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run needs; `examples` are the chosen questions, in order."""
+    """Objects that a run needs. `examples` are the chosen questions, in order."""
 
     config: RunConfig
     dataset: Dataset
@@ -79,7 +79,7 @@ class RunContext:
         return f"{self.program.label} on {questions}, {self.lm.metered.identity}"
 
     def negotiated(self) -> dict[str, dict[str, str]]:
-        """What the servers of its LMs refused of a request, and how it is sent instead."""
+        """Return the request parameters that the LM servers refused, with replacements."""
         learned: dict[str, dict[str, str]] = {}
         for lm in (self.lm, *self.role_lms.values()):
             if lm.metered.terms.learned:
@@ -87,11 +87,12 @@ class RunContext:
         return learned
 
     def check_lms(self) -> None:
-        """Do nothing if every LM can be called now; starts the local server if one is used.
+        """Check that every LM can be called now. Starts the local server if one is used.
 
         Raises:
-            RagbenchError: a missing key, an unreachable server, a model that cannot be had, or one
-                that the program cannot work with.
+            RagbenchError: A key is missing, a server is unreachable, or a model is not available or
+            not
+                usable by the program.
         """
         self.program.check_lms(self.lm, self.role_lms)
         self.lm.check()
@@ -100,7 +101,7 @@ class RunContext:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """The LM, its adapter and quiet defaults, for the calls made inside the block."""
+        """Activate the LM, its adapter and quiet defaults for the calls inside the block."""
         examples: dict[str, dspy.Example] = {}
         for split in self.dataset.splits.values():
             for example in split:
@@ -121,10 +122,12 @@ class RunContext:
 def build(
     config: RunConfig, *, like: RunContext | None = None, no_questions: bool = False
 ) -> RunContext:
-    """Everything the run needs, checked; cheap checks come first.
+    """Build and check everything that a run needs, with cheap checks first.
 
-    Data and retriever are those of `like` where its config asks for the same ones. With
-    `no_questions` none are chosen, for questions that are not of the data set.
+    Args:
+        config: The run.
+        like: Earlier context. Its data and retriever are reused if `config` has the same ones.
+        no_questions: True chooses no questions of the data set, for other questions.
     """
     quiet_libraries()
     program = PROGRAMS.get(config.program)
@@ -183,17 +186,17 @@ def build(
 
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
-    """Whether both search the same passages in the same way."""
+    """Return True if both configs search the same passages in the same way."""
     return a.retriever == b.retriever and a.data_settings() == b.data_settings()
 
 
 def asks_servers(retriever: Retriever) -> bool:
-    """Whether a search asks a server, for embeddings, for an order or for the passages."""
+    """Return True if a search calls a server for embeddings, reranking or passages."""
     return any(_services(retriever))
 
 
 def takes_tokens(retriever: Retriever) -> bool:
-    """Whether a server that it asks reads texts, whose tokens count."""
+    """Return True if a search sends texts to a server that counts their tokens."""
     return any(isinstance(service, Service) for service in _services(retriever))
 
 
@@ -214,15 +217,21 @@ def _models(retriever: Retriever) -> Iterator[Any]:
 
 
 def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
-    """The LM of `spec` with the config's sampling, seed, cache and time limit.
+    """Return the LM of `spec` with the config's sampling, seed, cache and time limit.
 
-    The config's `api_base`, `header`, `price`, `rpm` and `tpm` are those of its main LM alone;
-    others have a price in `price_for`.
+    The fields `api_base`, `header`, `price`, `rpm` and `tpm` apply to the main LM only. `price_for`
+    has
+    the prices of other LMs.
+
+    Args:
+        config: The run.
+        spec: Spec of the LM.
+        main: True for the main LM.
 
     Raises:
-        LMSetupError: a malformed spec or price, or an unknown provider.
-        ConfigError: a limit on cost is to be kept and no price is known, or the main LM takes no
-            temperature and one is given.
+        LMSetupError: The spec or a price is malformed, or the provider is unknown.
+        ConfigError: There is a cost limit and no known price, or the main LM does not accept the
+            temperature that is set.
     """
     settings = config
     if not main:
@@ -250,9 +259,9 @@ def may_bring_lms(config: RunConfig) -> bool:
 
 
 def _metered(config: RunConfig, lm: dspy.BaseLM) -> RagbenchLM:
-    """The LM `lm` that a module holds, metered, with its own setting of the cache.
+    """Return a metered version of the LM `lm` of a module, with that LM's cache setting.
 
-    Its price is that of `price_for` under its model, or under `MODEL@ADDRESS`.
+    Its price is that of `price_for` for its model, or for `MODEL@ADDRESS`.
     """
     server = lm.kwargs.get("api_base") or lm.kwargs.get("base_url")
     spec = keep_lm(lm)
@@ -266,7 +275,7 @@ def _metered(config: RunConfig, lm: dspy.BaseLM) -> RagbenchLM:
 
 
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
-    """The run context of `config`, with compiled state and controls applied; calls no LM."""
+    """Build the run context with compiled state and controls applied. Calls no LM."""
     run_context = build(config, like=like)
     program, sidecar = finish(
         run_context.program, compiled=config.compiled, form=config.form, votes=config.votes
@@ -284,7 +293,7 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
 
 
 def make_card(run_context: RunContext) -> RunCard:
-    """The card of a new run: everything resolved, with versions and the identity of the data."""
+    """Return the card of a new run: all settings, versions and the identity of the data."""
     config = run_context.config
     dataset = run_context.dataset
     return RunCard(
@@ -312,10 +321,10 @@ def make_card(run_context: RunContext) -> RunCard:
 
 
 def card_for(folder: Path, run_context: RunContext) -> RunCard:
-    """The card of the run in `folder`, which is new or of the same run.
+    """Return the card of the run in `folder`, which is new or continued.
 
     Raises:
-        RunError: the folder holds a run of another config or other data.
+        RunError: The folder has a run of another config or other data.
     """
     card_now = make_card(run_context)
     if not is_run(folder):
@@ -343,7 +352,7 @@ def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
     """Keep `limits` inside the block, counting what earlier processes billed under `folders`.
 
     Raises:
-        ConfigError: a limit on cost, and an earlier call without a known price.
+        ConfigError: There is a cost limit, and an earlier call has no known price.
     """
     with spending(limits) as spent:
         for folder in folders if limits else ():
@@ -358,23 +367,22 @@ def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
 
 
 def billed_under(folder: Path) -> Iterator[Call]:
-    """The calls to servers of every run and compile in `folder` and the folders in it.
+    """Yield the server calls of every run and compile in `folder` and its subfolders.
 
-    Those of questions that were asked again, or that a kill kept from leaving a record, are among
-    them. What scoring asked is not.
+    Calls of replaced records and calls without a record are included. Calls of scoring are not.
     """
     for path in sorted([*folder.rglob(DATABASE), *folder.rglob(CALLS)]):
         yield from billed_calls(path)
 
 
 def stop_if_refused(ledger: OpenLedger, *, failed: bool) -> None:
-    """Do nothing if no call of a compile was refused, or it `failed` by a dead LM anyway.
+    """Check that no call of a compile was refused, unless it `failed` because of a dead LM.
 
     Raises:
-        StoppedError: a limit of spending refused a call.
-        RunError: a dead LM did, and the optimizer went on without it.
+        StoppedError: A limit refused a call.
+        RunError: A dead LM refused a call, and the optimizer continued without it.
     """
-    wait_for_calls()  # threads of the optimizer end by themselves: what they took is filed
+    wait_for_calls()  # Record the calls of the optimizer's remaining threads.
     if ledger.refused and (limit := limit_reached()):
         raise StoppedError(f"{limit} while compiling")
     if ledger.refused and not failed:

@@ -43,16 +43,16 @@ def finish(
     form: bool = False,
     votes: int = 1,
 ) -> Finished:
-    """The fresh `program`, which is changed, with compiled state, form and votes.
+    """Apply compiled state, form and votes to the fresh `program`, which is modified.
 
     Args:
-        program: As its constructor made it.
+        program: Program, as its constructor made it.
         compiled: A compiled folder, or a state that plain DSPy saved.
-        form: Whether answers are brought into form.
-        votes: Answers sampled per question.
+        form: True repairs the form of answers.
+        votes: Number of sampled answers per question.
 
     Raises:
-        RunError: the compiled state is of another program.
+        RunError: The compiled state is of another program.
     """
     sidecar = None
     if compiled is not None:
@@ -87,20 +87,20 @@ def load_program(
     form: bool | None = None,
     votes: int | None = None,
 ) -> LoadedProgram:
-    """The program in `folder`, with its knobs and its state, over `retriever`.
+    """Load the program in `folder`, with its knobs and its state, over `retriever`.
 
     Args:
         folder: A compiled program, a run, or a state that plain DSPy saved.
-        retriever: What it searches by.
-        program: Its name; needed where it is external code, and for a state.
-        knobs: Those of its knobs that the person gives; needed where one is a free text.
-        compiled: The compiled program that a run was of.
-        form: As in the run by default, and else no.
-        votes: As in the run by default, and else 1.
+        retriever: Retriever of the program.
+        program: Its name. Required for external code and for a state.
+        knobs: Knobs that the user sets. Required for a free-text knob.
+        compiled: Compiled program of the run.
+        form: True repairs the form of answers. Default: as in the run, else False.
+        votes: Number of sampled answers. Default: as in the run, else 1.
 
     Raises:
-        RunError: the folder is of another program, or `compiled` is not what was run.
-        ConfigError: the folder names code, an address or a file, which the person has to give.
+        RunError: The folder is of another program, or `compiled` is not that of the run.
+        ConfigError: The folder names code, an address or a file, which the user has to pass.
     """
     label = None if program is None else label_of(program)
     stated = {"set": knobs, "program": program}
@@ -136,7 +136,7 @@ def load_program(
 
 
 def _check_compiled(run: Path, digest: str, named: Any, compiled: Path | None) -> None:
-    """Check that `compiled`, which the person gave, is the program that the run was of."""
+    """Check that `compiled`, which the user passed, is the program of the run."""
     if compiled is None:
         if digest:
             raise ConfigError(
