@@ -171,8 +171,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         """Return the fields of the example that the module accepts.
 
         A module that accepts any field (`**inputs`) gets the fields of its signature. Without one,
-        it
-        gets those that `with_inputs` declares and those of the predictors in it.
+        it gets those that `with_inputs` declares and those of the predictors in it.
         """
         example = example_of(question) or dspy.Example(question=question).with_inputs("question")
         available = {**dict(example.items()), "question": question}

@@ -1,12 +1,10 @@
 """The indexes of graph programs as retrievers: `--retriever hippo|linear|light|tree`.
 
 HippoRAG's table includes IRCoT with its graph (Gutiérrez et al. 2025, arXiv:2502.14802). In the
-same
-way, these retrievers show if an agent still needs a graph. The LM of the run builds the index
-before
-the first question, like the program of that name, and its cost is recorded there. LM calls of a
-search (helpful facts, entities, keywords) belong to the cost and call limit of the question that
-searches. `tree` finds summaries as well as passages.
+same way, these retrievers show if an agent still needs a graph. The LM of the run builds the index
+before the first question, like the program of that name, and its cost is recorded there. LM calls
+of a search (helpful facts, entities, keywords) belong to the cost and call limit of the question
+that searches. `tree` finds summaries as well as passages.
 """
 
 from typing import Any, ClassVar

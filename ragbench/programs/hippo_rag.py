@@ -1,12 +1,11 @@
 """HippoRAG 2: walks over a graph of facts, from facts that an LM selects.
 
 Gutiérrez et al. 2025 (arXiv:2502.14802), like its published code. The LM sees the facts most
-similar
-to the question and selects the helpful ones (recognition memory). Walks start at their phrases, and
-with little weight at all passages, and personalized PageRank ranks the passages. If no fact is
-selected, vector similarity ranks the passages. The index is `ragbench.retrievers.lm_index.hippo`.
-The LM selects facts by number. The published filter rewrites triples and matches them to the
-candidates by similarity, so that one may appear twice.
+similar to the question and selects the helpful ones (recognition memory). Walks start at their
+phrases, and with little weight at all passages, and personalized PageRank ranks the passages. If no
+fact is selected, vector similarity ranks the passages. The index is
+`ragbench.retrievers.lm_index.hippo`. The LM selects facts by number. The published filter rewrites
+triples and matches them to the candidates by similarity, so that one may appear twice.
 """
 
 from collections.abc import Mapping

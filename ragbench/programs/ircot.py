@@ -1,8 +1,7 @@
 """IRCoT: interleave retrieval with the sentences of a chain of thought.
 
 Trivedi et al. 2023 (arXiv:2212.10509). Each round writes one sentence of reasoning from all
-passages
-so far, then searches with it.
+passages so far, then searches with it.
 
 - `spec`: at most 5 sentences. The model sees the number of remaining sentences. The chain answers,
   or else a forced answer uses it and all passages.

@@ -230,8 +230,8 @@ class StepTree:
     """The paths of one question.
 
     Each of `loops` samples a path's next step. At most `width` paths are open or finished. A path
-    has at
-    most `max_steps` steps. A step similar to a sibling or an earlier step of the path is pruned.
+    has at most `max_steps` steps. A step similar to a sibling or an earlier step of the path is
+    pruned.
     """
 
     def __init__(self, loops: Sequence[tools.ToolLoop], knobs: ReActKnobs) -> None:

@@ -3,9 +3,8 @@
 This is the recursion of the simplified specification. `rlm_repl` implements the published Recursive
 Language Models. Unlike the pseudo-code, this program searches at every node, keeps its memo for one
 question only, and stops at `max_depth` (not one level below). A sub-question can use earlier
-answers
-as {1}, {2}, and is rejected if it equals one above it. Each branch gets a share of `max_calls`, so
-that the calls do not depend on timing.
+answers as {1}, {2}, and is rejected if it equals one above it. Each branch gets a share of
+`max_calls`, so that the calls do not depend on timing.
 """
 
 from __future__ import annotations

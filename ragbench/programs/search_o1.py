@@ -1,11 +1,10 @@
 """Search-o1: reasoning that searches if it is unsure, with a separate call that reads documents.
 
 Li et al. 2025 (arXiv:2501.05366). The model reasons until it writes a query or an answer. A
-separate
-call reads the search results. It sees the reasoning so far and writes only the relevant information
-(reason-in-documents). This text is added to the reasoning, the documents are not. A repeated query
-gets a line that states the repetition. `paper` has the limits of the published script for multi-hop
-questions: ten searches of ten documents each, fifteen turns.
+separate call reads the search results. It sees the reasoning so far and writes only the relevant
+information (reason-in-documents). This text is added to the reasoning, the documents are not. A
+repeated query gets a line that states the repetition. `paper` has the limits of the published
+script for multi-hop questions: ten searches of ten documents each, fifteen turns.
 """
 
 import dspy

@@ -2,9 +2,8 @@
 
 Press et al. 2022 (arXiv:2210.03350), section 3, with search. The model decides if a follow-up
 question is needed and writes it. The next prompt contains its answer. The last call reads only
-these
-intermediate answers. As published, if the search does not answer a follow-up question, the model
-answers it in the same call. A repeated follow-up question ends the loop.
+these intermediate answers. As published, if the search does not answer a follow-up question, the
+model answers it in the same call. A repeated follow-up question ends the loop.
 """
 
 import dspy

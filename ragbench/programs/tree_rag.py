@@ -1,8 +1,7 @@
 """Retrieval from a tree of summaries: RAPTOR's two methods and HIRO's.
 
 RAPTOR: Sarthi et al. 2024 (arXiv:2401.18059). HIRO: Goel and Chandak 2024 (arXiv:2406.09979). The
-LM
-of the run builds the tree (`ragbench.retrievers.lm_index.tree`) from the retriever's corpus.
+LM of the run builds the tree (`ragbench.retrievers.lm_index.tree`) from the retriever's corpus.
 
 - `collapsed`: the `k` nodes of any layer nearest to the question.
 - `traversal`: the `k` nearest nodes of the top layer, then of their children, and so on down.

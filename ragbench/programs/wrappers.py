@@ -3,8 +3,7 @@
 Form: an optimizer that teaches a model to answer in three words raises EM and F1 without better
 answers. To measure this share of its gain, the uncompiled program gets two generic changes:
 `FORM_INSTRUCTION` in the instructions of every predictor with an output `answer`, and
-`bare_answer`,
-which shortens the final answer.
+`bare_answer`, which shortens the final answer.
 
 Votes: self-consistency (Wang et al. 2022, arXiv:2203.11171) spends the additional tokens of a
 compiled prompt without compiling. The first vote is the program's answer at the run's temperature,
@@ -79,8 +78,7 @@ def bare_answer(answer: str, question: str = "") -> str:
 
     It is the first line that is not blank, without quotation marks, emphasis, a label such as "The
     answer is", and the period at its end. A period after a single letter, as in "Jr. A.", stays.
-    For
-    a yes/no question, only a leading yes or no remains.
+    For a yes/no question, only a leading yes or no remains.
 
     Args:
         answer: Final answer of a program.

@@ -2,8 +2,7 @@
 
 Checks of the texts come first, then the answers of a reader. With all passages, in both orders, the
 reader gives the answer. Without one of them, or from memory, it does not. A question is kept only
-if
-all checks pass. The first failed check is the reason for dropping it.
+if all checks pass. The first failed check is the reason for dropping it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Chains of passages that share names, from which multi-hop questions can be written.
 
 A link is a name that few passages contain. The best link leads to the passage with that title,
-which
-describes it. Names are found by their form, as in `linear_rag` without an LM.
+which describes it. Names are found by their form, as in `linear_rag` without an LM.
 """
 
 from __future__ import annotations

@@ -305,8 +305,7 @@ class RAGProgram(dspy.Module, Generic[K]):
         """Create the parts that several questions share, such as an index.
 
         A run calls this first, with its LM active, so that no question's time includes the work. If
-        no
-        one called it, the first question does the work.
+        no one called it, the first question does the work.
 
         Args:
             questions: Texts of the questions of the run.

@@ -176,8 +176,8 @@ class ToolLoop:
     `settled_backend` resolves `backend`. Both forms use the instructions of the predictor.
 
     The loop ends with an answer, after `max_steps` turns, when the steps have `token_budget`
-    tokens, or
-    by a guard. With `parallel` it runs all tools of a turn, otherwise only the first one.
+    tokens, or by a guard. With `parallel` it runs all tools of a turn, otherwise only the first
+    one.
     """
 
     predictor: dspy.Module

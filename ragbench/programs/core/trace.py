@@ -221,12 +221,9 @@ class Trace:
 
         Returns:
             The reply with stripped texts. If nothing could be read, it has `parse_fallback=True`,
-            counted
-            as `parse_fallback`. A partly read reply is counted as `partial_reply`. If the LM
-            rejects a
-            prompt as too long, ragbench shortens the inputs and sends it again (`context_cut`). If
-            that
-            is not enough, the reply is blank (`context_overflow`).
+            counted as `parse_fallback`. A partly read reply is counted as `partial_reply`. If the
+            LM rejects a prompt as too long, ragbench shortens the inputs and sends it again
+            (`context_cut`). If that is not enough, the reply is blank (`context_overflow`).
 
         Raises:
             BudgetSpentError: No call is left.
@@ -237,8 +234,7 @@ class Trace:
         """Return the stripped `answer` of `predictor`, and record a step.
 
         The step has the question as its input, the pids of the passages in the prompt, and the
-        other
-        inputs as notes.
+        other inputs as notes.
 
         Args:
             predictor: Predictor with an output field `answer`.
@@ -420,8 +416,7 @@ class Trace:
         """Apply `function` to the items concurrently.
 
         The budget limits the number of items before anything runs, so that the calls do not depend
-        on
-        timing.
+        on timing.
 
         Args:
             function: Function of one item.
@@ -458,8 +453,7 @@ class Trace:
         """Return the answer that ends a loop whose step is `reply`, blank if the loop has none.
 
         With `on_missing=say_so`, a step that ends the loop without an answer states that the facts
-        are
-        missing. No further call asks for a guess.
+        are missing. No further call asks for a guess.
         """
         answer = str(reply.answer)
         if is_answer(answer):

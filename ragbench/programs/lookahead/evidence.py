@@ -129,9 +129,8 @@ def reformulations(question: str, looked_up: Sequence[LookedUp], *, most: int) -
     """Return new look-ups, f1, f2, ..., for the fallback.
 
     Their queries, in order: the weakest look-up with synonyms, or without question words; the
-    bridge
-    (the first bridging look-up and its successor, or the first two look-ups) as one query; broader
-    ones (the names of the weakest look-up, the question's keywords); the other look-ups.
+    bridge (the first bridging look-up and its successor, or the first two look-ups) as one query;
+    broader ones (the names of the weakest look-up, the question's keywords); the other look-ups.
 
     Args:
         question: Text of the question.

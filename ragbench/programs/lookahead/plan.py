@@ -156,8 +156,7 @@ def read_plan(
     """Convert a planner's reply to a graph.
 
     The look-ups are renamed to n1, n2, ... in planned order. Small models give entire phrases as
-    ids,
-    which every label of a passage would repeat.
+    ids, which every label of a passage would repeat.
 
     Args:
         planned: Look-ups of the reply.
@@ -252,8 +251,7 @@ def consensus(plans: Sequence[PlanGraph]) -> PlanGraph:
     """Return the plan that agrees most with the others. The first one wins a tie.
 
     The confidence of each look-up becomes the share of all `plans` that have a similar one. A
-    single
-    plan is returned unchanged.
+    single plan is returned unchanged.
     """
     if len(plans) == 1:
         return plans[0]
@@ -274,8 +272,7 @@ def prune(
     """Select look-ups greedily, by utility, until the budget is spent.
 
     A look-up is a candidate if its dependencies are selected and its cost fits. One without utility
-    is
-    never selected.
+    is never selected.
 
     Args:
         graph: Plan. It is unchanged if it fits the budget.
@@ -285,8 +282,7 @@ def prune(
 
     Returns:
         The pruned plan in the order of selection, which may be empty, and the utility of each
-        selected
-        look-up at its selection.
+        selected look-up at its selection.
     """
     chosen: dict[str, LookUp] = {}
     utilities: dict[str, float] = {}
@@ -319,8 +315,7 @@ def utility(
         graph: Plan that contains `node`.
         weights: Weights of confidence, novelty and position in the chain. Novelty is 1 minus the
             largest share of words in common with a selected query. The position is 0.9 in the
-            middle
-            of a chain, else 0.7.
+            middle of a chain, else 0.7.
         score: `sum` is the weighted sum of the published engine. `product` follows its description:
             the weighted geometric mean, so that a repeated look-up has no utility.
 

@@ -100,8 +100,7 @@ class Tree:
         """List the solved nodes that are relevant to `node`.
 
         These are its ancestors, their siblings and its own, and its children. A later sub-question
-        usually
-        asks about the answer of an earlier one.
+        usually asks about the answer of an earlier one.
         """
         earlier = []
         at = node
@@ -173,8 +172,7 @@ class Tree:
         """Solve the ancestors of `node` below the root whose children are all solved.
 
         The answer is the last child's if that child uses an earlier answer, else those of all. Only
-        the
-        model answers the root.
+        the model answers the root.
         """
         parent = self.nodes.get(node.parent)
         if parent is None or not parent.parent or parent.status != "open":

@@ -54,8 +54,7 @@ class Sandbox:
     """A DSPy interpreter for one question, which runs each block of code within `limits`.
 
     Reaching a limit raises `CodeExecutionError`, which the model sees as the block's output. The
-    session
-    continues, but variables are lost if the worker had to be replaced.
+    session continues, but variables are lost if the worker had to be replaced.
     """
 
     def __init__(

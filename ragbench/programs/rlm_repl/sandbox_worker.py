@@ -1,10 +1,10 @@
 """The process that holds a sandbox: `ragbench.programs.rlm_repl.sandbox` runs it as a script.
 
 It exchanges one JSON message per line on standard input and output. It converts the sandbox's
-output
-to Python values and then to text. Both can take exponential time: nested lists that share parts are
-exponential to format, nested tuples to hash. So this process does it, not the benchmark's, under an
-alarm. The alarm's default action ends the process even while the interpreter's lock is held.
+output to Python values and then to text. Both can take exponential time: nested lists that share
+parts are exponential to format, nested tuples to hash. So this process does it, not the
+benchmark's, under an alarm. The alarm's default action ends the process even while the
+interpreter's lock is held.
 
 It imports only the standard library and `pydantic_monty`, because it starts once per question.
 """

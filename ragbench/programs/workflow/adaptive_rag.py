@@ -3,9 +3,8 @@
 Jeong et al. 2024 (arXiv:2403.14403). A classifier predicts the effort that the question needs. Then
 the program answers from memory, from one search, or with IRCoT and a reader of its paragraphs. The
 paper trains a T5 on silver labels (the simplest correct strategy). Here the LM classifies. `gpt`
-has
-the paper's k for GPT-3.5, and reasons before it answers. `flan` has those for FLAN-T5, and answers
-directly. In `chain` the chain of the loop is the answer.
+has the paper's k for GPT-3.5, and reasons before it answers. `flan` has those for FLAN-T5, and
+answers directly. In `chain` the chain of the loop is the answer.
 """
 
 from typing import Literal

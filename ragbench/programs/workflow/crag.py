@@ -3,8 +3,7 @@
 Yan et al. 2024 (arXiv:2401.15884). Every passage has a score in [-1, 1]. A score of `upper` or more
 makes the search *correct*: the passages are split into strips, and the relevant strips are kept. If
 no score reaches `lower`, it is *incorrect*: the passages are discarded, and the question is
-searched
-again as keywords. Otherwise it is *ambiguous*: both.
+searched again as keywords. Otherwise it is *ambiguous*: both.
 
 The paper's evaluator is a fine-tuned T5 that grades if a passage answers the question. Here an LM
 chooses one of three grades: the passage states the answer, another needed fact, or nothing. The

@@ -2,8 +2,7 @@
 
 Zhang et al. 2025 (arXiv:2506.08938). The model lists the facts that the question needs, writes a
 short passage from memory and splits it into facts. The pieces of the retrieved text nearest to
-these
-facts are shown with the passages. If memory disagrees, the answer follows the passages.
+these facts are shown with the passages. If memory disagrees, the answer follows the passages.
 """
 
 import re

@@ -3,12 +3,9 @@
 Jiang et al. 2023 (arXiv:2305.06983). The first search uses the question. Then each sentence is
 drafted. A draft with less confidence than `theta` becomes a query, without its uncertain words. Its
 results replace the passages, and the sentence is written again. By default the model states how
-well
-the passages prove the draft, and which words they do not prove. One such word makes it uncertain.
-The
-paper's trigger, `confidence_source=logprob`, needs an LM that returns token probabilities: one
-token
-below `theta` makes it uncertain, and the query omits tokens below `beta`.
+well the passages prove the draft, and which words they do not prove. One such word makes it
+uncertain. The paper's trigger, `confidence_source=logprob`, needs an LM that returns token
+probabilities: one token below `theta` makes it uncertain, and the query omits tokens below `beta`.
 """
 
 import re

@@ -2,10 +2,9 @@
 
 Nguyen et al. 2025 (arXiv:2505.20096), collaborative chain of thought: planner and answerer reason
 before they reply. The planner splits the question into steps. Each step becomes a separate task
-that
-includes earlier results. For a look-up, the program searches, takes notes from the passages, and
-answers the task from the notes. An aggregate is answered only from its task. After the first failed
-step, the rest is planned again. A summary answers the question.
+that includes earlier results. For a look-up, the program searches, takes notes from the passages,
+and answers the task from the notes. An aggregate is answered only from its task. After the first
+failed step, the rest is planned again. A summary answers the question.
 """
 
 from dataclasses import dataclass

@@ -4,8 +4,7 @@ Qian et al. 2024 (arXiv:2409.05591), without a memory model: gists by an LM are 
 (`ragbench.retrievers.lm_index.tree`). If not all gists fit, those nearest to the question are used.
 From it the model recalls clues and writes surrogate questions. They are queries in addition to the
 question. The answer reads the passages in the order of the corpus. `no_memory` has neither gists
-nor
-clues.
+nor clues.
 """
 
 from collections.abc import Sequence

@@ -3,8 +3,7 @@
 Chan et al. 2024 (arXiv:2404.00610). From each node every action (rewrite, decompose, disambiguate)
 samples one query at temperature 1. The results of its search extend the passages of the path, and
 every node answers from all of them. The program keeps the most confident answer, or the one with
-the
-largest total confidence. The root has no passages.
+the largest total confidence. The root has no passages.
 """
 
 from collections import defaultdict
@@ -147,7 +146,7 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         return 0.0
 
     def _best(self, nodes: Sequence[Node]) -> Node | None:
-        """The node whose answer is kept; of equals one with passages, then the deepest."""
+        """Return the node whose answer is kept. If nodes tie: with passages, then the deepest."""
         good = [node for node in nodes if is_answer(node.answer)]
         votes: defaultdict[str, float] = defaultdict(float)
         if self.knobs.select == "vote":
