@@ -150,7 +150,7 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     from ragbench.programs.core import is_answer
 
     limits = shared.take_limits(options)
-    # A typed question has no passages of its own, so search the whole corpus.
+    # Search the whole corpus, because a typed question has no passages.
     config = shared.to_config(**options).but(setting="pooled")
     if ":" not in config.program:
         knobs = {"on_missing": "say_so", **config.set}

@@ -17,7 +17,7 @@ from ragbench.experiments.config import RunConfig, plain_name
 if TYPE_CHECKING:
     from ragbench.experiments.cells.choose import Choice
 
-#: One program of each family: the cheapest that works on multi-hop questions.
+#: The cheapest program of each family that works on multi-hop questions.
 DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 
 

@@ -131,7 +131,7 @@ def _with_runs(
 
 
 def with_runs(paths: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Return the paths that contain runs, and print the others. A single path is returned."""
+    """Return the paths that contain runs and print the others. A single path is always returned."""
     from ragbench.experiments.store import runs_under  # slow
 
     folders = tuple(path for path in paths if runs_under(path))

@@ -75,7 +75,7 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
 @leave_out(
     # A verdict compiles the program itself and asks the held-out questions.
     "compiled", "split",
-    # These change the data set, its splits or its corpus. A config file may set them.
+    # Options of the data set, its splits and its corpus. A config file may set them.
     "size", "split_seed", "fractions", "passage_tokens", "hub_config", "alias_file",
     # A verdict always saves prompts and events, and has no question timeout.
     "prompts", "question_timeout", "log_level",

@@ -149,7 +149,7 @@ def main() -> None:
         _leave(130)
     except Exception as error:
         code = _said(error)
-    except BaseException as error:  # such as `sys.exit` in a plug-in: not a success
+    except BaseException as error:  # a plug-in may call `sys.exit`: exit with 1
         cause = one_line(f"{type(error).__name__}({error})")
         click.echo(f"error: {cause} ended the command; finished work is saved", err=True)
         code = 1

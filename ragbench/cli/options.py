@@ -123,7 +123,7 @@ program_options = stack(
 )  # fmt: skip
 control_options = stack(*field_options(RunConfig, "Program", only=["form", "votes"]))
 data_options = stack(*field_options(QuestionSettings, "Data"))
-#: For commands that do not select questions.
+#: Data options of commands without a selection of questions.
 corpus_options = stack(*field_options(DataSettings, "Data"))
 retriever_options = stack(*field_options(RetrieverSettings, "Retrieval"))
 lm_options = stack(*field_options(LMSettings, "Model"))

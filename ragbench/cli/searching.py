@@ -86,7 +86,7 @@ def retrieve_command(
         for name in QuestionSettings.model_fields.keys() - DataSettings.model_fields.keys():
             if options.pop(name, None) is not None:
                 flag = name.replace("_", "-")
-                raise click.UsageError(f"--{flag} selects questions; QUERY and --build ask none")
+                raise click.UsageError(f"--{flag} does not apply to QUERY and --build")
     with spending(limits):
         if build:
             _build(options)

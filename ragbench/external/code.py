@@ -123,7 +123,7 @@ def _imports_of(path: Path, root: Path, size: int, mtime_ns: int) -> list[Path]:
     return places
 
 
-@cache  # one answer per process: imported code may change `sys.path`
+@cache  # cached per process, because imported code may change `sys.path`
 def _place_of(top: str) -> list[Path]:
     """Return the folder of the top-level module `top`, or nothing for the standard library."""
     if top in sys.stdlib_module_names:

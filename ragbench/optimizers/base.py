@@ -302,7 +302,7 @@ def _working_on(task: Task) -> Iterator[None]:
             raise RunError(_one_line(error)) from None
         except (LMDownError, LMError) as error:  # a prompt model raises LMError
             raise RunError(
-                f"the LM refuses calls ({_one_line(error)}); repeat the command later, "
+                f"the LM refuses calls ({_one_line(error)}); repeat the same command later, "
                 "finished calls are saved"
             ) from (error if isinstance(error, LMError) else None)
 

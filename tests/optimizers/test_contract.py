@@ -124,7 +124,7 @@ def test_a_strangers_optimizer_gets_all_that_dspy_gives_and_its_knobs_are_its_ar
     ("name", "words"),
     [
         ("Fails", "needs --opt-set needed=VALUE"),
-        ("Other", "gave Predict, not the program"),
+        ("Other", "returned Predict, not a program"),
         ("Nothing", r"no method compile\(student"),
     ],
 )
