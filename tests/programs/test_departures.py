@@ -22,11 +22,9 @@ def markdown(source: Source) -> Iterator[str]:
     if not source.departures:
         yield "No deviation."
         return
-    yield "| source | here | undo |"
-    yield "|---|---|---|"
     for departure in source.departures:
-        undo = f"`{departure.undo}`" if departure.undo else ""
-        yield f"| {departure.theirs} | {departure.ours} | {undo} |"
+        undo = f" (undo: `{departure.undo}`)" if departure.undo else ""
+        yield f"- {departure.theirs} → {departure.ours}{undo}"
 
 
 def section() -> str:
@@ -35,6 +33,7 @@ def section() -> str:
         HEADING,
         "Generated from `ragbench/programs/programs.yaml`. `ragbench show program NAME` also",
         "prints the place in the source. A protocol prints the deviations that apply to a run.",
+        "Each line has the form: behavior of the source → behavior here (parameters that undo it).",
         "",
     ]
     for name, source in sources().items():
