@@ -96,7 +96,7 @@ class _Scores(Part):
 
 
 class Sidecar(Part):
-    """What `sidecar.json` holds."""
+    """Content of `sidecar.json`."""
 
     format: int
     program: str
@@ -136,7 +136,7 @@ class Sidecar(Part):
 
 
 def fields_of(program: RAGProgram) -> dict[str, str]:
-    """The fields of each predictor of `program`, in DSPy's order."""
+    """Return the fields of each predictor of `program`, in DSPy's order."""
     fields = {}
     for name, predictor in program.named_predictors():
         inputs = ", ".join(predictor.signature.input_fields)
@@ -146,7 +146,7 @@ def fields_of(program: RAGProgram) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides a compile, as far as it is installed."""
+    """Return the installed versions of the packages that affect a compile."""
     installed = {}
     for name in ("dspy", "gepa", "optuna", "numpy"):
         with contextlib.suppress(PackageNotFoundError):
@@ -174,7 +174,7 @@ def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
 
 
 def read_sidecar(folder: Path) -> Sidecar:
-    """The sidecar of the compiled program in `folder`."""
+    """Read the sidecar of the compiled program in `folder`."""
     path = _file_within(folder, SIDECAR)
     if not path.is_file():
         if folder.parent.name == "candidates":
@@ -243,7 +243,7 @@ def _check_program(folder: Path, sidecar: Sidecar, program: RAGProgram) -> None:
 
 
 def _file_within(folder: Path, name: str) -> Path:
-    """As `file_within`. Raises RunError: the file is outside of the folder, or is none."""
+    """Return `file_within`. Raises RunError if the file is missing or outside the folder."""
     try:
         return file_within(folder, name)
     except ValueError as error:
@@ -282,7 +282,7 @@ def read_predictor(path: Path, name: str, predictor: Any, state: Any) -> None:
 
 
 def question_hash(question: str) -> str:
-    """A short SHA-256 of the normalised question."""
+    """Return a short SHA-256 of the normalized question."""
     return _short_hash(question_key(question), 24)
 
 
@@ -291,14 +291,24 @@ def _short_hash(text: str, length: int) -> str:
 
 
 def _passages_of(example: dspy.Example) -> set[str]:
-    """Hashes of the ids of an example's gold passages, which are the same in every file."""
+    """Return hashes of the ids of the gold passages, which are the same in every file."""
     return {_short_hash(str(pid), 16) for pid in example.get("gold_pids") or ()}
 
 
 def data_card(
     name: str, digest: str, train: Sequence[dspy.Example], validation: Sequence[dspy.Example]
 ) -> DataCard:
-    """The card of the data; DataError where the splits share a question, by id or by text."""
+    """Return the card of the data.
+
+    Args:
+        name: Name of the data set.
+        digest: Hash of the data set.
+        train: Training questions.
+        validation: Validation questions.
+
+    Raises:
+        DataError: The splits share a question, by id or by text.
+    """
     card = DataCard(
         name=name, digest=digest, train=Questions.of(train), validation=Questions.of(validation)
     )

@@ -1,9 +1,9 @@
 """Compiling: from a config and an optimizer to a compiled program on disk.
 
-What is to be compiled is checked before anything is spent (`plans`). Then: state the budget, score
-the program as it is on the validation questions, search, score what was found on the same
-questions, save. A compile that was killed is continued by giving it again: finished calls come from
-the cache, so it takes the same path to the same program.
+`plans` checks everything before anything is spent. The steps are: print the budget, score the
+uncompiled program on the validation questions, search, score the result on the same questions, and
+save. The same command continues an interrupted compile: finished calls come from the cache, so the
+search takes the same path to the same program.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Checks the folders that runs and compiled programs left. It reads alone: what to do is said."""
+"""Checks of the folders of runs and compiled programs. Reads only, and prints the fixes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +14,7 @@ _TWICE = (
 
 
 def folders_under(folder: Path) -> list[Path]:
-    """`folder` itself, or the folders of runs and compiled programs in it."""
+    """Return `folder` itself, or the folders of runs and compiled programs in it."""
     below = sorted(path for path in folder.rglob("*") if path.is_dir())
     folders = []
     for path in (folder, *below):
@@ -35,7 +35,7 @@ def _is_compile(folder: Path) -> bool:
 
 
 def examine(folder: Path) -> Iterator[tuple[Path, str]]:
-    """What is wrong in the folder, by the file that it is in, with what to do about it."""
+    """Yield each problem in the folder, with its file and the fix."""
     for is_kind, check in ((_is_compile, _compiled), (store.is_run, _run)):
         try:
             if is_kind(folder):

@@ -1,7 +1,7 @@
-"""What came out of a compile: which program is shipped, what is said of it, and what was tried.
+"""Outcome of a compile: the selected program, the messages, and the candidates.
 
-An optimizer that finds nothing better may still hand over a longer prompt. So at a tie on the
-validation questions the plain program is kept; only what a stranger's optimizer chose stands.
+An optimizer that does not find a better program may return a longer prompt. On a validation tie
+ragbench therefore selects the uncompiled program, unless a third-party optimizer made the choice.
 """
 
 import json
@@ -23,16 +23,16 @@ from ragbench.programs.core import RAGProgram
 CANDIDATES = "candidates.jsonl"
 #: Two means closer than this are a tie.
 _TIE = 1e-9
-#: An answer of fewer letters stands in too many texts to be a leak.
+#: Shortest answer that counts as a leak, in characters. Shorter ones occur in many texts.
 _LEAST_ANSWER = 4
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a compile; scores before and after are on the same validation questions.
+    """Result of a compile. Scores before and after are on the same validation questions.
 
-    `word` is better, worse, tie (an optimizer of one's own), kept (the plain program, at a tie),
-    no room (it was right everywhere before), or nothing (no other program was made).
+    `word` is better, worse, tie (third-party optimizer), kept (the uncompiled program, on a tie),
+    no room (it already had the full score), or nothing (there was no other program).
     """
 
     result: optimizers.SearchResult
@@ -43,12 +43,12 @@ class Outcome:
 
     @property
     def tried(self) -> int:
-        """How many programs but the plain one met a validation question."""
+        """Number of candidates that were scored on a validation question."""
         return len(self.result.candidates)
 
 
 def judge(plan: Plan, outcome: Outcome) -> Outcome:
-    """`outcome` with its word, and with the plain program where that is kept."""
+    """Return `outcome` with its word, and with the uncompiled program if that is selected."""
     plain = plan.run_context.program
     result = outcome.result
     gain = outcome.after.mean - outcome.before.mean
@@ -77,7 +77,7 @@ def judge(plan: Plan, outcome: Outcome) -> Outcome:
 
 
 def said_of(plan: Plan, outcome: Outcome) -> list[str]:
-    """What is said of `outcome`, a sentence a line."""
+    """Describe `outcome`, one sentence per line."""
     gain = outcome.after.mean - outcome.before.mean
     n = len(outcome.before.scores)
     metric = plan.settings.optimizer_metric
@@ -118,7 +118,7 @@ def said_of(plan: Plan, outcome: Outcome) -> list[str]:
 
 
 def leak_of(plan: Plan, program: RAGProgram) -> int:
-    """How many instructions of `program` hold a training answer that the plain ones do not."""
+    """Count the instructions of `program` that gained an answer of a training question."""
     answers = set()
     for example in plan.train:
         for answer in map(normalise_answer, example.answers):
@@ -134,7 +134,7 @@ def leak_of(plan: Plan, program: RAGProgram) -> int:
 
 
 def save(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> None:
-    """Write the program, what was tried, and last the sidecar, which makes the folder whole."""
+    """Write the program, the candidates and finally the sidecar, which completes the folder."""
     folder = plan.folder
     sidecar = _sidecar(plan, outcome, journal)
     _write_candidates(plan, outcome, sidecar)
@@ -177,7 +177,10 @@ def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifa
 
 
 def _write_candidates(plan: Plan, outcome: Outcome, sidecar: artifacts.Sidecar) -> None:
-    """`candidates.jsonl`, and a folder for each: 0 is the plain program, 1 the best of the rest."""
+    """Write `candidates.jsonl` and a folder for each candidate.
+
+    0 is the uncompiled program. The others follow in the order of the result.
+    """
     result = outcome.result
     shipped = fingerprint(result.program)
     plain = optimizers.Candidate(plan.run_context.program, outcome.before.scores, None, None)
@@ -217,7 +220,7 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
     for candidate in outcome.result.candidates:
         if candidate.is_whole:
             candidates.append(tuple(score or 0.0 for score in candidate.scores))
-    if len(candidates) > 2:  # the best without the luck of being chosen
+    if len(candidates) > 2:  # Correct the best for selection.
         best = corrected_best(candidates, clusters=find_clusters(plan.val))
         if best:
             scores["corrected"] = asdict(best)
@@ -227,7 +230,7 @@ def _scores(plan: Plan, outcome: Outcome) -> dict[str, Any]:
 def _compared(
     plan: Plan, before: optimizers.Scores, after: optimizers.Scores, *, full: bool = True
 ) -> dict[str, Any]:
-    """Scores of a program beside those of the plain one, over the questions that it was asked."""
+    """Compare the scores of a program with those of the uncompiled one, for a sidecar."""
     clusters = find_clusters(plan.val)
     interval = None
     if full:
@@ -240,13 +243,13 @@ def _compared(
         "compiled": scored(after, clusters if full else None),
         "difference": after.mean - before.mean,
         "interval": asdict(interval) if interval else None,
-        # The optimizer chose by these very questions: only a held-out run tells what it gained.
+        # The optimizer selected on these questions, so only a held-out run measures the gain.
         "selected_on_these_questions": True,
     }
 
 
 def scored(scores: optimizers.Scores, clusters: Sequence[int] | None = None) -> dict[str, Any]:
-    """Mean, failed runs and interval of `scores`, as a sidecar has them."""
+    """Return mean, failed runs and interval of `scores` in the format of a sidecar."""
     interval = mean_interval(scores.scores, (0.0, 1.0), clusters)
     return {
         "mean": scores.mean,

@@ -15,13 +15,13 @@ from ragbench.experiments.config import CompileConfig, RunConfig, plain_name, se
 from ragbench.experiments.runs.context import RunContext, build, lm_of
 from ragbench.external import label_of
 
-#: What a compile was asked for; its presence without a sidecar marks an unfinished compile.
+#: Settings of a compile. Without a sidecar next to it, the compile is unfinished.
 ASKED = "compile.json"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that a compile needs, checked, before anything is spent."""
+    """Checked inputs of a compile, made before anything is spent."""
 
     run_context: RunContext
     settings: CompileConfig
@@ -35,13 +35,13 @@ class Plan:
 
     @property
     def size(self) -> optimizers.Size:
-        """What the optimizer's budget depends on."""
+        """Quantities that determine the optimizer's budget."""
         return optimizers.Size(
             len(self.run_context.program.predictors()), len(self.train), len(self.val)
         )
 
     def asked(self) -> dict[str, Any]:
-        """Everything that decides the result, JSON-ready; a folder holds one such compile."""
+        """Return everything that determines the result, JSON-ready. A folder has one compile."""
         optimizer = {
             **self.optimizer.identity,
             "seed": self.settings.optimizer_seed,
@@ -66,9 +66,15 @@ class Plan:
 def make_plan(
     config: RunConfig, settings: CompileConfig, *, like: RunContext | None = None
 ) -> Plan:
-    """Check everything and put it together; asks no LM.
+    """Check the inputs of a compile and build its plan. Calls no LM.
 
-    Data and retriever are shared with `like` where that is of the same ones.
+    Args:
+        config: The run.
+        settings: The compile.
+        like: Earlier context. Its data and retriever are reused if `config` has the same ones.
+
+    Raises:
+        RagbenchError: The settings, the data or the optimizer do not fit.
     """
     if config.compiled is not None:
         raise ConfigError("compile starts from a program as it is; leave --compiled out")
@@ -105,16 +111,16 @@ def make_plan(
 
 
 def make_optimizer(settings: CompileConfig) -> optimizers.Optimizer:
-    """The optimizer that `settings` name, with its knobs.
+    """Build the optimizer of `settings`.
 
     Raises:
-        RagbenchError: there is none, or it has no such knob.
+        RagbenchError: The optimizer or one of its options does not exist.
     """
     return optimizers.OPTIMIZERS.get(settings.optimizer)(settings.preset, **settings.opt_set)
 
 
 def claim(plan: Plan) -> bool:
-    """Whether the folder holds this compile, finished; it is marked where new, else refused."""
+    """Return True if the folder has this compile, finished. Marks a new folder."""
     identity = plan.asked()
     path = plan.folder / ASKED
     if store.is_claimed(path, identity, "a compile"):
@@ -126,7 +132,7 @@ def claim(plan: Plan) -> bool:
 
 
 def compile_folder(config: RunConfig, settings: CompileConfig) -> Path:
-    """Where the compiled program goes."""
+    """Return the output folder of the compile."""
     return settings.out or Path("compiled") / folder_name(_of_training(config, settings), settings)
 
 
@@ -136,7 +142,7 @@ def _of_training(config: RunConfig, settings: CompileConfig) -> RunConfig:
 
 
 def folder_name(config: RunConfig, settings: CompileConfig) -> str:
-    """The folder name of a compile: program, optimizer, and a hash of all that decides it."""
+    """Return the folder name of a compile: program, optimizer and a hash of the settings."""
     identity = settings.model_dump(mode="json", exclude={"out", "opt_set"})
     identity["opt_set"] = make_optimizer(settings).identity
     for name in ("teacher", "prompt_lm"):

@@ -1,4 +1,4 @@
-"""Which program to use for each kind of question: an advice of its own for every group."""
+"""Advice on which program to use for each kind of question."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

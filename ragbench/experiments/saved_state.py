@@ -1,8 +1,8 @@
-"""A state that plain DSPy saved: `program.save("mine.json")`, for the class it was saved from.
+"""States that plain DSPy saved with `program.save("mine.json")`.
 
-It holds instructions and demonstrations by predictor and nothing of program, data or LM. DSPy
-matches the fields of a predictor by position and takes the LM and every other name that a state
-holds. Here a state of another program is refused, and an LM in it is said and not followed.
+A state has instructions and demonstrations by predictor, without program, data or LM. DSPy matches
+the fields of a predictor by position and applies the LM and every other name in a state. ragbench
+refuses a state of another program. It reports an LM in a state and does not use it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ragbench.programs.core import RAGProgram
 
 _log = get(__name__)
 
-#: What counts of the state of a predictor.
+#: Relevant keys of the state of a predictor.
 _STATE_OF_PREDICTOR = ("signature", "demos", "fields", "traces", "train")
 _CURE = (
     'a state is saved in Python with program.save("mine.json") and taken by --compiled mine.json '
@@ -33,10 +33,10 @@ def load_compiled(path: Path, program: RAGProgram) -> Sidecar | None:
     """Load the compiled folder or the state at `path` into `program`.
 
     Returns:
-        The sidecar of the folder; None for a state, which says nothing of where it came from.
+        The sidecar of the folder. None for a state, whose origin is unknown.
 
     Raises:
-        RunError: it is neither, or is of another program. `program` is as it was.
+        RunError: It is neither, or is of another program. `program` is unchanged.
     """
     if is_state_file(path):
         load_state_file(path, program)
@@ -45,15 +45,15 @@ def load_compiled(path: Path, program: RAGProgram) -> Sidecar | None:
 
 
 def is_state_file(path: Path) -> bool:
-    """Whether `path` is a single file or what DSPy saves whole, and so no compiled folder."""
+    """Return True if `path` is a file or a saved DSPy program, not a compiled folder."""
     return path.is_file() or (path / "program.pkl").exists() or path.suffix in (".json", ".pkl")
 
 
 def read_state(path: Path) -> dict[str, dict[str, Any]]:
-    """Returns the state of each part of a program, by its name, that plain DSPy saved at `path`.
+    """Read the state of each part of a program, by name, that plain DSPy saved at `path`.
 
     Raises:
-        RunError: it is another file; the message says what to do with it.
+        RunError: It is another kind of file. The message has the fix.
     """
     if path.suffix == ".pkl" or path.is_dir():
         raise RunError(
@@ -76,10 +76,10 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_state_file(path: Path, program: RAGProgram) -> None:
-    """Load what plain DSPy saved at `path` into `program`, after every check.
+    """Load a state that plain DSPy saved at `path` into `program`, after every check.
 
     Raises:
-        RunError: it is no state, or one of another program.
+        RunError: It is not a state, or it is one of another program.
     """
     state = read_state(path)
     parameters = {program.saved_name(name): p for name, p in program.named_parameters()}
@@ -102,7 +102,7 @@ def load_state_file(path: Path, program: RAGProgram) -> None:
     for name, parameter in parameters.items():
         brought = getattr(parameter, "lm", None)
         parameter.load_state(state[name])
-        if brought is not None:  # which the class sets
+        if brought is not None:  # Keep the LM that the class sets.
             parameter.lm = brought
     if models:
         _log.warning(
@@ -120,7 +120,7 @@ def load_state_file(path: Path, program: RAGProgram) -> None:
 def _of_predictor(
     path: Path, name: str, predictor: dspy.Predict, saved: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns what counts of the state `saved`, which is of the same fields as `predictor`."""
+    """Return the relevant part of the state `saved`. Its fields must match `predictor`."""
     if "extended_signature" in saved or "signature" not in saved:
         raise RunError(
             f"{path}: predictor {name} was saved by DSPy 2.5 or older; load it there, write its "
@@ -131,7 +131,7 @@ def _of_predictor(
         prefixes = [field["prefix"] for field in saved["signature"]["fields"]]
     except (TypeError, KeyError):
         raise RunError(f"{path}: predictor {name} has no list of fields; save it again") from None
-    # Of the last, which an optimizer may write anew, the place alone counts.
+    # An optimizer may rewrite the last field's prefix, so only its position is checked.
     own_prefixes = [field["prefix"] for field in own_fields]
     if len(prefixes) != len(own_prefixes) or prefixes[:-1] != own_prefixes[:-1]:
         raise RunError(

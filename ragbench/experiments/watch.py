@@ -33,7 +33,7 @@ LEAST = 3
 
 
 class Forecast:
-    """Passes the progress of an index on, and once says what the rest of a stage will take."""
+    """Progress of an index, with one estimate of the remaining cost of each stage."""
 
     def __init__(self, watch: Watch, calls: Sequence[Call]) -> None:
         """Read the calls so far from `calls`, which grows while the index is built."""

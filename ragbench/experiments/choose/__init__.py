@@ -1,1 +1,1 @@
-"""Races of programs over one stream of questions, which spend only what the decision needs."""
+"""Races of programs over one stream of questions, which stop when the choice is decided."""

@@ -40,11 +40,13 @@ _SLOW_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Rule:
-    """What a race is decided by.
+    """Settings of a race.
 
-    `worth` is the least gain in score that pays for a dearer program; 0 for none, so that only a
-    better score counts. `alpha` bounds the chance that the best program is lost, or one that gains
-    `worth` over every cheaper one. `max_p95` is in seconds; None for any time.
+    Attributes:
+        worth: Smallest gain in score that justifies a more expensive program. 0 ignores costs.
+        alpha: Bound on the probability that the race eliminates the best program, or one that gains
+            `worth` over every cheaper one.
+        max_p95: Longest 95th percentile of the time per question, in seconds. None allows any.
     """
 
     worth: float = 0.05
@@ -54,7 +56,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Exit:
-    """A program that left: why, at which question, and the program that it lost to, if any."""
+    """Eliminated program: the reason, the number of questions and the winner, if any."""
 
     program: int
     reason: Reason
@@ -63,9 +65,9 @@ class Exit:
 
 
 class Race:
-    """The state of a race between `programs`, by their number.
+    """State of a race between `programs`, by their number.
 
-    `largest` is the size of the largest cluster of all questions that may be asked.
+    `largest` is the size of the largest cluster of all available questions.
     """
 
     def __init__(self, programs: int, rule: Rule, *, largest: int = 1) -> None:
@@ -83,20 +85,21 @@ class Race:
 
     @property
     def over(self) -> bool:
-        """Whether one program is left, or none."""
+        """True if at most one program is left."""
         return len(self.running) < 2
 
     def look(
         self, scores: Floats, costs: Floats, seconds: Floats, clusters: Sequence[Hashable]
     ) -> list[Exit]:
-        """Take in the next questions, and return the programs that leave by them.
+        """Add the next questions and return the programs that they eliminate.
 
         Args:
-            scores: Scores in [0, 1], shape (programs, questions). NaN for programs that are out.
+            scores: Scores in [0, 1], shape (programs, questions). NaN for eliminated programs.
             costs: Costs in one unit of all questions so far, shape (programs, questions so far),
-                with their share of an index. NaN if unknown, and for programs that are out.
+            with
+                their share of an index. NaN if unknown, and for eliminated programs.
             seconds: Seconds of each question, in the shape of `scores`.
-            clusters: Cluster of each question. All questions of one are taken in at once.
+            clusters: Cluster of each question. A cluster must be added in one call.
         """
         self.questions += scores.shape[1]
         self._costs = costs
@@ -119,13 +122,13 @@ class Race:
         return self.exits[before:]
 
     def cheapest_first(self) -> list[int]:
-        """Returns the programs that are in, by mean cost; those of unknown cost come last."""
+        """Return the active programs by mean cost. Those of unknown cost come last."""
         means = self._costs.sum(axis=1) / max(1, self.questions)
         costs = np.where(np.isnan(means), np.inf, means)
         return sorted(self.running, key=lambda program: (costs[program], program))
 
     def _costs_more(self, program: int, rival: int) -> bool:
-        """Return whether the ratio of costs is shown to be above 1 + `worth`, by t at 95 %."""
+        """Return True if the 95 % interval of the cost ratio lies above 1 + `worth` (t test)."""
         beyond = self._costs[program] - (1 + self.rule.worth) * self._costs[rival]
         estimate = estimate_mean(beyond, None, self._clusters)
         return estimate is not None and estimate.interval().low > 0
@@ -167,15 +170,15 @@ class Race:
 
 
 def _winnings(units: Floats) -> Floats:
-    """Returns the logarithms (stakes, ...) that bets on positive `units` (..., bets) gain.
+    """Return the log wealth (stakes, ...) that bets on positive `units` (..., bets) gain.
 
-    Those of a program that is out are NaN and gain nothing.
+    Bets of an eliminated program are NaN and gain nothing.
     """
     filled = np.nan_to_num(units)
     return np.stack([np.log1p(stake * filled).sum(axis=-1) for stake in _STAKES])
 
 
 def _capital(winnings: Floats) -> Floats:
-    """Returns the logarithms of the mean capital over stakes."""
+    """Return the logarithm of the mean wealth over stakes."""
     capital: Floats = np.logaddexp.reduce(winnings, axis=0) - math.log(len(_STAKES))
     return capital

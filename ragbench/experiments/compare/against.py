@@ -1,4 +1,4 @@
-"""Runs against the first of them: scores by the family of all, what a question costs, evidence."""
+"""Comparisons of runs with the first one: scores, corrected over the family, costs and evidence."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,20 +11,24 @@ from ragbench.experiments.compare.paired import MEASURES, Arm, Shared, read_for
 from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation
 from ragbench.metrics import Comparison, Method, Shares, correct, get_metric, shares
 
-#: What a gate refuses: a new run that is worse, or one that is not better.
+#: Condition of a gate: it refuses a run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
 
 
 @dataclass(frozen=True)
 class RunComparison:
-    """Run B against run A over the same questions.
+    """Comparison of run B with run A over the same questions.
 
-    `scores` has one comparison per metric, over the questions that have it in both runs, p-values
-    corrected over the family (Holm); `costs` has one per measure of cost, with an interval and no
-    verdict; `evidence` is that of gold passages found, None where none are known. `fixed` and
-    `broken` are the questions that B alone, or A alone, got exactly right. Where a side was asked
-    several times, `a` or `b` is its first repeat, the scores are over all of `arms`, and `noise`
-    has by metric what the repeats tell.
+    Attributes:
+        a: Run A. Its first repeat, if it has several.
+        b: Run B, likewise.
+        scores: Comparison by metric, with p-values corrected over the family (Holm).
+        costs: Comparison by measure of cost, with an interval and without a verdict.
+        fixed: Questions that only B answered exactly right.
+        broken: Questions that only A answered exactly right.
+        evidence: Comparison of gold passages in context. None if unknown.
+        arms: All repeats of A and of B, on which `scores` are based.
+        noise: Variance between repeats, by metric.
     """
 
     a: Evaluation
@@ -39,7 +43,7 @@ class RunComparison:
 
     @property
     def places(self) -> tuple[str, str]:
-        """Where each side is, and how often it was asked where that is several times."""
+        """Folder of each side, with the number of repeats if there are several."""
         words = []
         for run, arm in ((self.a, self.arms[0]), (self.b, self.arms[1])):
             if len(arm) > 1:
@@ -84,14 +88,16 @@ def compare_all(
     common: bool = False,
     margin: float | None = None,
 ) -> list[RunComparison]:
-    """Compare each further run with the first, by the one family of all of them for each metric.
+    """Compare each further run with the first. The tests of a metric are one family.
 
-    A run that was asked several times is given by its repeats. `common` leaves out questions that
-    some run has not. `margin` is the difference too small to matter. Questions count by their
-    clusters.
+    Args:
+        runs: Runs, or the repeats of a run. The first is the baseline.
+        metrics: Metrics to compare.
+        common: True compares only the questions that all runs have.
+        margin: Difference that is too small to matter, in metric units.
 
     Raises:
-        CompareError: they are over other data or questions, or were judged by different models.
+        CompareError: The runs have different data or questions, or different judges.
     """
     if len(runs) < 2:
         raise CompareError("give two runs or more; the first is the baseline")

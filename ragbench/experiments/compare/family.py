@@ -1,8 +1,8 @@
-"""All tests of one metric over several runs, made once and corrected together.
+"""All tests of one metric over several runs, computed once and corrected together.
 
-Tables, advice, `compare` and the page speak from one family, so that no word contradicts another.
-Every pair of arms is tested, and all K(K-1)/2 tests are one family for Holm's correction (1979),
-with or without a baseline. The best is found by the same scores, so a correction over its pairs
+Tables, advice, `compare` and the page use the same family, so they never contradict each other.
+Every pair of arms is tested. All K(K-1)/2 tests are one family for Holm's correction (1979), with
+or without a baseline. The best arm is chosen by the same scores, so a correction over its pairs
 only would be too small: of 20 equal programs it called one worse in 20 % of sets. Only contrasts
 that a file names in advance (a sweep, a verdict) are a smaller family.
 """
@@ -20,9 +20,9 @@ from ragbench.experiments.compare.paired import Arm, Shared
 from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, is_upper_bound, shows_method
 from ragbench.metrics import JUDGED, Comparison, Interval, Method, correct, get_metric
 
-#: What a question takes, by the metric that measures it; the first that says something is the cost.
+#: Metrics of spending per question. The first one that is informative is the cost.
 SPENDING = ("cost_usd", "tokens", "calls")
-#: A run is no part of a family where it has less than this share of the questions of the largest.
+#: Minimum share of the questions of the largest run that a run of a family has.
 _LEAST_SHARE = 0.5
 #: A program is not the best where more of its right answers than this lack their evidence.
 _MOST_WITHOUT = 0.5
@@ -52,18 +52,23 @@ class Standing:
 
     @property
     def lacks_evidence(self) -> bool:
-        """Whether most of its right answers were given without their evidence."""
+        """True if most right answers were given without their evidence."""
         return self.without_evidence > _MOST_WITHOUT * self.right
 
 
 @dataclass(frozen=True)
 class Family:
-    """The tests of `metric` over `questions`, the ids that all runs share.
+    """Tests of one metric over the questions that all runs share.
 
-    `standings` are in the order in which the arms were given; `best` and `baseline` are places in
-    it. `clusters` are of questions that vary together, empty where each stands alone. `cost` is the
-    measure of `SPENDING` by which programs are cheap or dear. `comparisons` are all tests: places
-    of A and B, and the test of B minus A.
+    Attributes:
+        metric: Name of the metric.
+        questions: Ids of the shared questions.
+        clusters: Cluster of each question. Empty if each is its own.
+        standings: Arms, in the order of the input.
+        best: Place of the best arm in `standings`.
+        baseline: Place of the baseline, if there is one.
+        cost: Measure of `SPENDING` by which programs are cheap or expensive.
+        comparisons: Test of B minus A for each pair of places (A, B).
     """
 
     metric: str
@@ -77,11 +82,11 @@ class Family:
 
     @property
     def tests(self) -> int:
-        """How many tests the correction is for."""
+        """Number of tests that the correction covers."""
         return len(self.comparisons)
 
     def between(self, a: int | None, b: int | None) -> Comparison | None:
-        """The test of the arm at `b` minus that at `a`; None where the family has not both."""
+        """Return the test of arm `b` minus arm `a`, or None if the family does not have both."""
         if a is None or b is None:
             return None
         backward = self.comparisons.get((b, a))
@@ -90,9 +95,9 @@ class Family:
         return self.comparisons.get((a, b))
 
     def beside(self, extra: Sequence[Comparison]) -> list[Comparison]:
-        """`extra`, tests that are asked for beside the family, corrected with all of its own.
+        """Correct the extra tests together with those of the family.
 
-        What the family says stays as it is, whatever else is asked.
+        The results of the family do not change.
         """
         return correct([*self.comparisons.values(), *extra])[self.tests :]
 
@@ -100,14 +105,21 @@ class Family:
 def make_family(
     arms: Sequence[Arm], metric: str, *, common: bool = False, margin: float | None = None
 ) -> Family:
-    """The family of `arms`, each the runs of one program (seeds), for `metric`.
+    """Test all pairs of arms by one metric.
 
-    `common` leaves out questions that some run has not. Of arms with equal means the cheapest is
-    the best, then the first. One that lacks evidence is the best only where all of them do.
+    If means tie, the cheapest arm is the best, then the first. An arm that lacks evidence is the
+    best
+    only if all arms do.
+
+    Args:
+        arms: Arms. Each has the runs of one program (seeds).
+        metric: Name of the metric.
+        common: True uses only the questions that all runs have.
+        margin: Difference that is too small to matter, in metric units.
 
     Raises:
-        CompareError: the runs are over other data or questions, share none with a score, or were
-            scored by different judges.
+        CompareError: The runs have different data or questions, share no scored question, or have
+            different judges.
     """
     kind = get_metric(metric)
     runs = list(chain.from_iterable(arms))
@@ -147,10 +159,15 @@ def make_family(
 
 
 def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int], dict[int, str]]:
-    """The places of the arms that make a family, by their folders, and why each other one does not.
+    """Return the places of the arms that form a family, and the reason against each other arm.
 
-    One has too few of the questions of the largest, cannot show its method where others do (unless
-    `unshown` asks for such arms), or is an upper bound.
+    An arm is excluded if it has too few of the questions of the largest run, if it is an upper
+    bound,
+    or if it cannot show its method and others can.
+
+    Args:
+        arms: Arms.
+        unshown: True includes arms that cannot show their method.
     """
     runs = [arm[0] for arm in arms]
     order = sorted(range(len(runs)), key=lambda at: str(runs[at].folder))
@@ -175,10 +192,10 @@ def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int]
 
 
 def default_baseline(runs: Sequence[Evaluation]) -> int | None:
-    """The place of the run that others are set against, or None.
+    """Return the place of the default baseline, or None.
 
-    It is the one run of plain `vanilla`, else the only run of a program as it is: not compiled,
-    and without votes.
+    It is the only uncompiled `vanilla` run without votes, or else the only uncompiled run without
+    votes.
     """
     plain = []
     vanilla = []
@@ -196,7 +213,7 @@ def default_baseline(runs: Sequence[Evaluation]) -> int | None:
 
 
 def or_infinite(amount: float | None) -> float:
-    """The amount, infinite where it is not known: an unknown price is not a low one."""
+    """Return the amount, or infinity if it is unknown: an unknown price is not low."""
     if amount is None:
         return math.inf
     return amount
@@ -218,7 +235,7 @@ def _measure_of_cost(standings: Sequence[Standing]) -> str:
 
 
 def _spent(runs: Arm, shared: Shared, name: str) -> float | None:
-    """The mean per question by `name`; None where it is not known of all."""
+    """Return the mean of `name` per question, or None if it is unknown for a question."""
     amounts = shared.scores(runs, name)
     if not shared.qids or np.isnan(amounts).any():
         return None
@@ -226,7 +243,7 @@ def _spent(runs: Arm, shared: Shared, name: str) -> float | None:
 
 
 def _without_evidence(runs: Arm, shared: Shared) -> tuple[int, int]:
-    """How many right answers (EM 1) lacked a gold passage, of those whose gold is known."""
+    """Count right answers (EM 1) without all gold passages, and all with known gold."""
     evidence = shared.scores(runs, EVIDENCE)
     right = (shared.scores(runs, "em") == 1) & ~np.isnan(evidence)
     return int((right & (evidence != 1)).sum()), int(right.sum())

@@ -1,8 +1,9 @@
-"""Runs against each other, question by question: scores with a verdict, and what a question costs.
+"""Paired comparisons of runs, question by question: scores with a verdict, and costs.
 
 An arm is one run, or the runs of one program or optimizer: compile seeds, and repeats of each. The
-scores of a program are means over its repeats, unless those differ as wholes (`metrics.repeats`).
-Scores of an arm are `(runs, questions)`. Every difference is B minus A.
+scores of a program are means over its repeats, unless the repeats differ systematically
+(`metrics.repeats`). Scores of an arm have the shape `(runs, questions)`. Every difference is B
+minus A.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -35,31 +36,31 @@ from ragbench.metrics.stats.estimates import Clusters
 Floats = NDArray[np.float64]
 #: The runs of one arm, over the same questions.
 Arm = Sequence[Evaluation]
-#: Why two repeats have no interval.
+#: Reason that two repeats have no interval.
 THREE_REPEATS = "an interval over repeats needs three: --repeats 3"
-#: What a question costs, as if nothing had been cached, in words and by its metric.
+#: Measures of cost per question without caching: label -> metric.
 MEASURES = {"calls": "calls", "tokens": "tokens", "cost $": "cost_usd", "latency s": "latency_s"}
 
 
 class Shared:
-    """Questions that runs share, and the clusters in which they vary together.
+    """Questions that runs share, with their clusters.
 
-    `qids` are sorted; `clusters` are as `clusters_of` has them.
+    `qids` are sorted. `clusters` has the format of `clusters_of`.
     """
 
     def __init__(self, qids: Iterable[str], run: Evaluation) -> None:
-        """The questions `qids`, which `run` has as well."""
+        """Select the questions `qids` of `run`."""
         self.qids = sorted(qids)
         self.clusters = clusters_of(run.records.only(self.qids))
 
     @classmethod
     def within(cls, arm: Arm) -> "Shared":
-        """The questions that all runs of one arm have."""
+        """Select the questions that all runs of one arm have."""
         return cls(set(arm[0].records).intersection(*(run.records for run in arm)), arm[0])
 
     @classmethod
     def by(cls, runs: Iterable[Evaluation], *, common: bool) -> "Shared":
-        """The questions that all `runs` have; all of each, unless `common`."""
+        """Select the questions of `runs`, which must be the same unless `common`."""
         every = iter(runs)
         base = next(every)
         qids = set(base.records)
@@ -68,7 +69,7 @@ class Shared:
         return cls(qids, base)
 
     def scores(self, runs: Arm, metric: str) -> Floats:
-        """The scores of the questions in each of `runs`, NaN where one has none."""
+        """Return the scores, shape (runs, questions). NaN marks a missing score."""
         rows = []
         for run in runs:
             of_question = run.records.column(get_metric(metric).score)
@@ -76,18 +77,19 @@ class Shared:
         return np.array(rows, dtype=np.float64)
 
     def complete(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
-        """The questions that every one of `runs` has a score of, and their scores."""
+        """Return the questions with a score in every run, and their scores."""
         scores = self.scores(runs, metric)
         in_all = np.isnan(scores).sum(axis=0) == 0
         # Question by question in memory, in which order they are added up.
         return list(compress(self.qids, in_all)), np.asfortranarray(scores[:, in_all])
 
     def scored(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
-        """As `complete`.
+        """Return the questions with a score in every run, and their scores, after checks.
 
         Raises:
-            CompareError: the runs were scored by different judges, or none has an answer that is
-                scored in all.
+            CompareError: The runs have different judges, or no question has an answer and a score
+            in
+                every run.
         """
         judges = set(filter(None, (judge_of(run.folder, metric) for run in runs)))
         if len(judges) > 1:
@@ -174,9 +176,9 @@ class Shared:
         return self._compared(a, b, self.qids, amounts, measure)
 
     def changed(self, a: Arm, b: Arm) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The questions that `b` fixes, and that it breaks.
+        """Return the questions that `b` fixes, and those that it breaks.
 
-        A question is right in an arm where more than half of its runs answered exactly right.
+        An arm has a question right if more than half of its runs answered exactly right.
         """
         right = []
         for arm in (a, b):
@@ -187,11 +189,19 @@ class Shared:
 
 
 def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
-    """The scores of each program of an arm `(programs, questions)`, of those of its runs.
+    """Return the scores of each program of an arm.
 
-    Runs in one folder of repeats are one program, and so are all of fewer than `LEAST_SEEDS`
-    compiled ones. They are programs of their own where they differ as wholes. `groups` are the
-    clusters of the questions.
+    Runs in one folder of repeats are one program. Runs of fewer than `LEAST_SEEDS` compiled
+    programs
+    are one program too. Repeats that differ systematically count as separate programs.
+
+    Args:
+        arm: Runs.
+        scores: Scores, shape (runs, questions).
+        groups: Cluster of each question.
+
+    Returns:
+        Scores, shape (programs, questions).
     """
     alike = len({run.card.compiled for run in arm}) < LEAST_SEEDS
     programs: dict[Path | None, list[int]] = {}
@@ -209,16 +219,16 @@ def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
 
 
 def is_pair_of_repeats(arm: Arm) -> bool:
-    """Return whether the arm is one program that was asked twice.
+    """Return True if the arm has exactly two repeats of one program.
 
-    Two repeats may differ as wholes, as where a server changed between them, and do not show it.
+    Two repeats may differ systematically, for example after a server change, without showing it.
     """
     folders = {folder_of_repeats(run.folder) for run in arm}
     return len(arm) == 2 and len(folders) == 1 and None not in folders
 
 
 def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters:
-    """The cluster of each of `qids`; None where every question stands alone."""
+    """Return the cluster of each of `qids`, or None if each question is its own."""
     if clusters:
         return [clusters[qid] for qid in qids]
     return None
@@ -231,7 +241,16 @@ def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:
-    """Ids of the questions that both runs have; all of both, unless `common`."""
+    """Return the ids of the questions that both runs have.
+
+    Args:
+        a: Run A.
+        b: Run B.
+        common: False requires that both have the same questions.
+
+    Raises:
+        CompareError: The runs have different data or questions, or share no question.
+    """
     if origin(a) != origin(b):  # a file may have another name
         data = [run.card.data for run in (a, b)]
         key = "name"
@@ -257,5 +276,5 @@ def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> l
 
 
 def origin(run: Evaluation) -> str:
-    """The digest of the data; of a twin, whose questions have the same ids, of the original."""
+    """Return the digest of the data. For a renamed twin, return that of the original."""
     return str(run.card.data_card.get("twin_of") or run.card.data.digest)

@@ -1,7 +1,7 @@
-"""What runs spend: per question, for an index, and for a compile, which may pay back.
+"""Spending of runs: per question, for an index, and for a compile with its break-even point.
 
-All of it is as if nothing had been cached. Costs have no bounds, so nothing is tested: a break-even
-number is that of the means of the questions asked.
+All amounts exclude caching. Costs have no bounds, so nothing is tested. A break-even number is
+based on the means of the questions that were run.
 """
 
 import math
@@ -21,7 +21,7 @@ _LOSSES = ("cut_replies", "unreadable_replies")
 
 
 def per_question(runs: Sequence[Evaluation], amount: str) -> float | None:
-    """The mean of this total of a summary, a question; None where it is unknown."""
+    """Return the mean per question of a total of the summary, or None if unknown."""
     values = []
     for run in runs:
         value = getattr(run.summary.as_if, amount)
@@ -56,13 +56,13 @@ class PayBack:
 
     @property
     def questions(self) -> int | None:
-        """Questions after which it has paid for itself, by the means. None if it never does."""
+        """Break-even number of questions, by the means. None if there is none."""
         if self.once is None or self.saved is None or self.saved <= 0:
             return None
         return math.ceil(self.once / self.saved)
 
     def words(self) -> str:
-        """Return the break-even number of questions in words. It is no test."""
+        """Describe the break-even number of questions. It is not a test."""
         if self.once is None or self.saved is None:
             return "unknown: a price is unknown"
         if not (self.once or self.before or self.after):
@@ -74,9 +74,9 @@ class PayBack:
 
 @dataclass(frozen=True)
 class Spending:
-    """As if nothing had been cached; `calls` are of one compile (mean over seeds).
+    """Spending without caching. `calls` is the mean number of calls of one compile over seeds.
 
-    `ratio` is of the tokens per question, compiled over zero-shot.
+    `ratio` is the tokens per question of compiled divided by those of zero-shot.
     """
 
     tokens: PayBack
@@ -86,7 +86,13 @@ class Spending:
 
 
 def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> Spending:
-    """The spending of the arm `compiled`, of a program per sidecar, against `zero_shot`."""
+    """Compute the spending of an arm of compiled programs.
+
+    Args:
+        zero_shot: Runs of the uncompiled program.
+        compiled: Runs of the compiled programs.
+        sidecars: Sidecar of each compiled program.
+    """
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
 
     def pay_back(measure: str, once: Sequence[float | None]) -> PayBack:
@@ -107,7 +113,7 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
 
 @dataclass(frozen=True)
 class IndexCost:
-    """What an index took in all, as if nothing had been kept; `usd` None: a price is unknown."""
+    """Total cost of an index without caching. `usd` is None if a price is unknown."""
 
     calls: int
     tokens: int
@@ -115,9 +121,9 @@ class IndexCost:
 
 
 def index_cost(card: RunCard) -> IndexCost | None:
-    """What the index in `card` took: calls to an LM, and embedding the corpus on a paid server.
+    """Return the cost of the index in `card`: LM calls and paid embeddings of the corpus.
 
-    None where there was neither.
+    None if there were neither.
     """
     calls = card.index.get("index_calls", 0)
     tokens = card.index.get("index_tokens", 0)
@@ -134,7 +140,7 @@ def index_cost(card: RunCard) -> IndexCost | None:
 
 
 def _embeddings(facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What a retriever, and each retriever in it, says of embedding the corpus."""
+    """Yield the embedding facts of a retriever and of each retriever in it."""
     if "embedding_usd" in facts:
         yield facts
     for value in facts.values():
@@ -144,7 +150,7 @@ def _embeddings(facts: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def whole_cost(evaluation: Evaluation) -> float | None:
-    """US dollars of all questions of a run as if uncached, with its index; None where unknown."""
+    """Return the cost of a run and its index in US dollars without caching. None if unknown."""
     usd = evaluation.summary.as_if.cost_usd
     index = index_cost(evaluation.card)
     if usd is None or (index is not None and index.usd is None):
@@ -153,7 +159,7 @@ def whole_cost(evaluation: Evaluation) -> float | None:
 
 
 def index_lines(evaluation: Evaluation) -> list[str]:
-    """The index of a run in words, beside what was expected before it was made."""
+    """Describe the cost of a run's index."""
     index = index_cost(evaluation.card)
     n = evaluation.summary.n
     if index is None or not n:

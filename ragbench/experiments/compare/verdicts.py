@@ -1,11 +1,11 @@
-"""The verdict on compiling: what the finished cells show together, and the words for it.
+"""Verdict on compiling, computed from the finished cells, and its wording.
 
 cells/zero-shot/         the uncompiled program
 cells/form/              uncompiled, with the answer's form repaired (`ragbench.programs.wrappers`)
 programs/program-S/      the program compiled with optimizer seed S
 cells/compiled-S/        its run
 cells/compiled-form-S/   its run with the answer's form repaired
-cells/votes-V/           uncompiled, V votes a question: what the compiled arm's tokens would buy
+cells/votes-V/           uncompiled, with V votes per question, for the tokens of the compiled arm
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Design:
-    """The arms' folders of a verdict, and how they are compared.
+    """Folders of the arms of a verdict, and the settings of their comparison.
 
-    `votes` are those a question of the arm at equal tokens, 0 for no such arm. Each folder holds
-    its run, or the folders of so many `repeats`.
+    `votes` is the number of votes per question of the arm at equal tokens, or 0 without such an
+    arm.
+    Each folder has its run, or the folders of its `repeats`.
     """
 
     seeds: tuple[int, ...]
@@ -87,19 +88,19 @@ class Design:
         return pairs
 
     def of_optimizer(self, distinct_programs: int) -> bool:
-        """Whether the verdict is on the optimizer, and not on the compiled programs at hand.
+        """Return True if the verdict is on the optimizer, not on these compiled programs.
 
-        Only from three different programs on.
+        It is from three different programs on.
         """
         return distinct_programs >= LEAST_SEEDS
 
 
 @dataclass(frozen=True)
 class VerdictRequest:
-    """The settings of a verdict beside those of its run and its compile.
+    """Settings of a verdict, in addition to those of its run and its compile.
 
-    `equal_cost` adds votes for what the compiled arm costs more. Each arm asks every question so
-    many `repeats`.
+    `equal_cost` adds an arm of votes if the compiled arm costs more. Each arm runs every question
+    `repeats` times.
     """
 
     seeds: int = 1
@@ -110,7 +111,7 @@ class VerdictRequest:
 
 
 def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
-    """Where the verdict goes."""
+    """Return the output folder of the verdict."""
     return config.out or Path("verdicts") / folder_name(config, settings)
 
 
@@ -165,7 +166,7 @@ def conclusion(
 
 
 def votes_in_words(matched: float | None) -> str:
-    """The arm of votes, by how many times the tokens of compiled it took: votes are whole."""
+    """Describe the arm of votes by its tokens, relative to the compiled arm."""
     if matched is None or abs(matched - 1) <= EQUAL:
         return "votes for as many tokens"
     return f"votes for {matched:.2f} times its tokens"
@@ -173,10 +174,10 @@ def votes_in_words(matched: float | None) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the arms show; p-values are Holm's over all contrasts and metrics.
+    """Results of the arms. P-values are corrected over all contrasts and metrics (Holm).
 
-    `fixed` and `broken` are the questions that more than half of the seeds, or the zero-shot arm
-    alone, got exactly right.
+    `fixed` and `broken` are the questions that only the compiled arm, or only the zero-shot arm,
+    answered exactly right in more than half of its runs.
     """
 
     folder: Path
@@ -210,7 +211,7 @@ class Verdict:
         return len(self.shared.qids)
 
     def conclusion(self, metric: str) -> str:
-        """A sentence on compiling from all contrasts of `metric` together."""
+        """Return a sentence on compiling, based on all contrasts of `metric`."""
         outcomes = {pair: by_metric[metric].outcome for pair, by_metric in self.contrasts.items()}
         overall = self.contrasts[ZERO_SHOT, COMPILED][metric]
         detail = overall.verdict.removeprefix(overall.outcome)
@@ -218,9 +219,9 @@ class Verdict:
         return conclusion(self.subject, outcomes, seeds, self.matched(), detail)
 
     def _share_of_seeds(self, metric: str) -> str:
-        """How many seeds go the way of their mean, in words; empty where that is all of them.
+        """Describe how many seeds agree with the sign of the mean gain.
 
-        It is empty too where seeds differ by no more than their questions explain.
+        Returns "" if all of them do, or if the seeds differ no more than their questions explain.
         """
         before, after, groups = self._scores(metric)
         gains = after.mean(axis=1) - before.mean()
@@ -230,19 +231,19 @@ class Verdict:
         return f"{alike} of {len(gains)} seeds"
 
     def seed_means(self, metric: str) -> list[float]:
-        """The mean of each seed's program over the questions that all runs have it of."""
+        """Return the mean of each seed over the questions that all runs have."""
         means: list[float] = self._scores(metric)[1].mean(axis=1).tolist()
         return means
 
     def _scores(self, metric: str) -> tuple[Floats, Floats, Clusters]:
-        """Zero-shot `(repeats, questions)`, compiled `(seeds, questions)`, and the clusters."""
+        """Return zero-shot `(repeats, questions)`, compiled `(seeds, questions)`, clusters."""
         before = self.arms[ZERO_SHOT]
         qids, scores = self.shared.scored([*before, *self.arms[COMPILED]], metric)
         after = scores[len(before) :].reshape(len(self.sidecars), -1, len(qids)).mean(axis=1)
         return scores[: len(before)], after, groups_of(self.shared.clusters, qids)
 
     def matched(self) -> float | None:
-        """The tokens of the votes arm divided by the compiled arm's; None without such an arm."""
+        """Return the tokens of the votes arm over those of the compiled arm, None if unknown."""
         votes = per_question(self.arms.get(VOTES, ()), "tokens")
         compiled = per_question(self.arms[COMPILED], "tokens")
         if votes is not None and compiled:
@@ -276,11 +277,16 @@ class Verdict:
 
 
 def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
-    """The verdict on the finished runs in `folder`, by `design`.
+    """Compute the verdict on the finished runs in `folder`.
 
-    `reopen` gives the run in a folder, such as one that is open already.
+    Args:
+        folder: Folder of the verdict.
+        design: Arms and settings.
+        reopen: Opens the run in a folder.
 
-    CompareError where the arms are over different questions, RunError where one is missing.
+    Raises:
+        CompareError: The arms have different questions, or a metric has no bounds.
+        RunError: An arm is missing.
     """
     for name in design.metrics:
         if get_metric(name).score_range is None:
