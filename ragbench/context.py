@@ -43,7 +43,7 @@ class Context:
     caller: tuple[str, str] | None = None
     #: Events of the question, such as `label_repair`.
     counts: Counter[str] | None = None
-    #: When the time of the question is over.
+    #: Time at which the question's time limit passes.
     deadline: Deadline | None = None
     #: LMs of single roles (`dspy.LM`), where they differ from the current one.
     role_lms: Mapping[str, Any] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from ragbench.errors import DataError
 from ragbench.paths import cache_root, make_folder, sync
 
 MANIFEST = "manifest.json"
-#: What loading raises where the bytes are whole but do not fit together.
+#: Errors of loading if the bytes are complete but inconsistent.
 _UNUSABLE = (ValueError, KeyError, IndexError, TypeError, EOFError, RuntimeError)
 
 log = logging.getLogger(__name__)

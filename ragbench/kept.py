@@ -41,7 +41,7 @@ class KeptRows:
                 assert path is not None
                 aside = path.replace(path.with_name(f"{path.name}.damaged"))
                 self._open(path)
-                _log.warning("%s was damaged (%s) and is made anew; the old one is %s",
+                _log.warning("%s was damaged (%s). Created a new one; the old one is %s",
                              path, error, aside.name)  # fmt: skip
         except (OSError, sqlite3.Error) as error:
             self._go_on_without(error)
@@ -101,8 +101,8 @@ class KeptRows:
 
     def _go_on_without(self, error: Exception) -> None:
         _log.warning(
-            "%s cannot be used (%s); what is bought is kept in memory alone; remove it if it is "
-            "damaged", self._path, error,
+            "Cannot use %s (%s). Caching in memory only; delete the file if it is damaged.",
+            self._path, error,
         )  # fmt: skip
         if hasattr(self, "_db"):
             self._db.close()  # rolls back the open transaction

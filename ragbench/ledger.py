@@ -1,10 +1,12 @@
-"""The ledger: every call that a question (or a compile) makes to a model, and what it cost.
+"""The ledger: the model calls of a question or a compile, with their cost.
 
-An LM files its calls in the ledger that `ragbench.context` carries; DSPy hands that to the threads
-of Evaluate and Parallel, and `fan_out` to its own, so one list collects all.
-Two totals come out. *Billed* counts what this run sent to a server. *As if uncached* counts every
-call with the tokens, price and latency it had when it was first answered, so it is the same on a
-re-run that the cache answers.
+An LM files its calls in the ledger that `ragbench.context` carries. DSPy passes that context to the
+threads of Evaluate and Parallel, and `fan_out` passes it to its own, so one list collects all
+calls.
+
+There are two totals. *Billed* counts the calls that this run sent to a server. *As if uncached*
+counts every call with the tokens, price and latency of its first answer, so it is the same on a
+re-run from the cache.
 """
 
 import threading
@@ -34,7 +36,7 @@ class PendingCalls(list[int]):
     """Calls of one line of work, by place in the ledger, that no step has named yet."""
 
     def take(self) -> tuple[int, ...]:
-        """Returns the pending places and empties the list."""
+        """Return the pending places and empties the list."""
         taken = tuple(self)
         self.clear()
         return taken
@@ -54,10 +56,10 @@ class Meter:
 
 
 class OpenLedger(Ledger):
-    """The ledger of something that is under way.
+    """A ledger that still collects calls.
 
-    `also` gets every call as it is filed. `keep` stores a text and gives its id; without it, what
-    was sent and replied is not kept.
+    `also` receives every call as it is filed. `keep` stores a text and returns its id. Without
+    `keep`, the sent messages and replies are not stored.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class OpenLedger(Ledger):
         self._lock = threading.Lock()
         self._last: dict[int, int] = {}  # thread -> place of its last call
         self._begun = time.perf_counter()
-        #: Whether a limit of the command refused a call.
+        #: True if a limit of the command refused a call.
         self.refused = False
         #: Words of a refusal of which it is not known yet whether it is of the question.
         self.interrupted = ""
@@ -113,7 +115,7 @@ class OpenLedger(Ledger):
 def open_ledger(
     also: Callable[[Call], None] | None = None, keep: Callable[[str], str] | None = None
 ) -> Iterator[OpenLedger]:
-    """A new ledger that collects every call made inside the block; see `OpenLedger`."""
+    """Collect every call made inside the block in a new ledger; see `OpenLedger`."""
     ledger = OpenLedger(also, keep)
     # Places in this ledger mean nothing to the steps of whatever keeps another.
     with use(current().plus(ledger, ledger.path, PendingCalls())):
@@ -121,7 +123,7 @@ def open_ledger(
 
 
 def current_ledger() -> OpenLedger | None:
-    """Returns the ledger of the surrounding `open_ledger`, if any."""
+    """Return the ledger of the surrounding `open_ledger`, if any."""
     return current().get(OpenLedger)
 
 
@@ -131,7 +133,7 @@ class SecondTry:
 
 @dataclass(frozen=True)
 class Side:
-    """Part of the context of a compile: what it spends on, such as student or zero_shot."""
+    """A part of a compile that spends, such as student or zero_shot; carried by the context."""
 
     name: str
 
@@ -166,13 +168,13 @@ def count(event: str) -> None:
 
 @contextmanager
 def calling(signature: str, role: str) -> Iterator[None]:
-    """Calls made inside the block are filed under `signature` and `role`."""
+    """File the calls made inside the block under `signature` and `role`."""
     with use(replace(current(), caller=(signature, role))):
         yield
 
 
 def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Returns `function` of each item, run concurrently, in input order.
+    """Return `function` of each item, run concurrently, in input order.
 
     Keeps `dspy.context` in the threads, merges DSPy's trace in input order (so that what an
     optimizer sees does not depend on timing), and lengthens the critical path by the longest

@@ -88,7 +88,7 @@ def log_to(path: Path) -> Iterator[None]:
         if _is_cut_short(path):
             handler.stream.write("\n")
     except OSError as error:
-        _ours.warning("cannot write %s (%s); going on without it", path, error.strerror or error)
+        _ours.warning("cannot write %s (%s); continuing without it", path, error.strerror or error)
     logging.getLogger().addHandler(handler)
     logging.captureWarnings(True)
     start = time.monotonic()
@@ -143,7 +143,7 @@ class _File(logging.FileHandler):
             super().handleError(record)
             return
         logging.getLogger().removeHandler(self)
-        _ours.warning("cannot write %s; going on without it", self.baseFilename)
+        _ours.warning("cannot write %s; continuing without it", self.baseFilename)
 
 
 class _Terminal(logging.Handler):

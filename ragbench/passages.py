@@ -53,7 +53,7 @@ class Passage:
 
 
 def digest_line(passage: Passage) -> bytes:
-    """Returns what a passage adds to the digest of its corpus."""
+    """Return the contribution of a passage to the digest of its corpus."""
     line = f"{passage.pid}\x1f{passage.title}\x1f{passage.text}\x1e"
     return line.encode("utf-8", "surrogatepass")
 
@@ -73,7 +73,7 @@ class PassageSource(Sequence[Passage]):
 
     @abstractmethod
     def titled(self, title: str) -> Sequence[int]:
-        """Returns the positions of the passages with this title in whatever case, ascending."""
+        """Return the positions of the passages with this title in whatever case, ascending."""
 
 
 def passage_of_text(text: str, title: str = "") -> Passage:

@@ -72,7 +72,7 @@ def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
 
 def _check(status: os.stat_result, most: int | None) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file")
+        raise OSError(errno.EINVAL, "it is not a regular file")
     if most is not None and status.st_size > most:
         raise OSError(errno.EFBIG, f"it has {status.st_size:,} bytes, more than {most:,}")
 

@@ -14,7 +14,7 @@ class Range:
 
     @classmethod
     def exactly(cls, n: int) -> Range:
-        """Returns a number that is known."""
+        """Return a number that is known."""
         return cls(n, n)
 
     def __add__(self, other: Range) -> Range:

@@ -88,14 +88,14 @@ class Call:
     fallback: bool = False
     error: str | None = None
     batch: bool = False
-    #: What was paid, where the provider's own cache of prompts made that another sum.
+    #: Amount paid, if the provider's prompt cache changed it.
     paid_usd: Annotated[FiniteFloat | None, ABSENT] = None
     #: Those of the prompt tokens that the provider read from its cache, and that it wrote there.
     cache_read_tokens: Annotated[int, NOT_EMPTY] = 0
     cache_write_tokens: Annotated[int, NOT_EMPTY] = 0
-    #: Those of the completion tokens that were thoughts.
+    #: Completion tokens that were reasoning.
     reasoning_tokens: Annotated[int, NOT_EMPTY] = 0
-    #: How many calls it stands for, where another system told its totals alone.
+    #: Number of calls that it represents, if another system reported only totals.
     count: Annotated[int, Field(exclude_if=lambda count: count == 1)] = 1
     failed: Annotated[FailedAttempts | None, ABSENT] = None
     #: Seconds from the beginning of the question (or of what its ledger is of) to that of the call.
@@ -171,7 +171,7 @@ class Totals:
         return add_up([self, other])
 
 
-#: What is added up, with a sum over nothing: an int or a float.
+#: Field -> its sum over no calls: an int or a float.
 _SUMS = {field.name: field.default for field in fields(Totals)}
 
 
@@ -253,7 +253,7 @@ class Sum:
             self._counts["other_tokens"] += sent + got
 
     def totals(self) -> Totals:
-        """Returns the sums over the calls so far, the same in any order."""
+        """Return the sums over the calls so far, the same in any order."""
         sums: dict[str, Any] = {"cost_usd": None, "list_usd": None}
         if self._known:
             sums = {"cost_usd": math.fsum(self._paid), "list_usd": math.fsum(self._listed)}
@@ -390,17 +390,17 @@ class Record:
     steps: list[Step]
     searches: list[Search]
     passages: list[ShownPassage]
-    #: Pids of the passages whose text the model was shown, in order; None where that is not known.
+    #: Pids of the passages in the LM's context, in order; None if unknown.
     shown: Annotated[list[str] | None, ABSENT] = None
     counts: dict[str, int]
     ledger: Ledger
     latency_s: FiniteFloat
     failure: Failure | None
     scores: dict[str, FiniteFloat | None]
-    #: Amounts that nobody knows (calls, tokens, cost_usd, ...), for another system's predictions.
+    #: Usage fields that an imported system did not report, such as calls or cost_usd.
     unknown: Annotated[list[str], NOT_EMPTY] = field(default_factory=list)
     citations: Annotated[Any, ABSENT] = None
-    #: Whether its citations are of sentences, also where it cites none: that is the worst score.
+    #: True if it cites sentences, even if it cites none, which is the worst score.
     cites_sentences: Annotated[bool, NOT_EMPTY] = False
     plan: Annotated[Any, ABSENT] = None
     facts: Annotated[Any, ABSENT] = None

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from ragbench.knobs import Knobs
 
-#: Of a run, and of the data and the LM where no other is given.
+#: Default seed of a run, and of the data and the LM without one.
 SEED = 42
 
 
@@ -155,7 +155,7 @@ class DataSettings(Knobs):
 
     @property
     def is_own(self) -> bool:
-        """Whether the questions come from one file, which is no split of its own."""
+        """Return True if the questions come from one file, which is not a separate split."""
         return self.data_file is not None and not (
             self.train_file or self.val_file or self.test_file
         )

@@ -1,9 +1,9 @@
-"""Code of a user's own: `package.module:NAME` or `path/to/file.py:NAME`, and what it may do.
+"""User-provided code: `package.module:NAME` or `path/to/file.py:NAME`, and its permissions.
 
-Importing a file runs it. So a name is imported only after `allow`, which is called where the user
-gave the name on this command (an option, a config file, an argument in Python), and never for a
-name that was read from a run folder or from a compiled program. Whatever such code raises, it does
-not end the command unseen: an `except Exception` alone lets `SystemExit` pass.
+Importing a file runs it. So a name is imported only after `allow`, which is called if the user gave
+the name to this command (an option, a config file, an argument in Python). A name read from a run
+folder or a compiled program is never allowed. Errors of such code never end the command silently:
+`except Exception` does not catch `SystemExit`.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _imported: dict[str, str] = {}
 
 
 def is_external(spec: str) -> bool:
-    """Returns whether `spec` names code outside ragbench, by its colon."""
+    """Return True if `spec` names code outside ragbench, by its colon."""
     return ":" in spec
 
 
@@ -66,7 +66,7 @@ def digests_within(*values: object) -> dict[str, str]:
 
 
 def _file_of(spec: str) -> Path | None:
-    """The file of the code that `spec` names; None for other texts, such as addresses."""
+    """Return the file of the code that `spec` names, or None for other texts, such as addresses."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):
         file = Path(place).resolve()
@@ -88,18 +88,18 @@ def digest_of_plugin(entry: object) -> str:
 
 
 def allowed() -> tuple[str, ...]:
-    """Returns the names that were given to `allow`."""
+    """Return the names that were given to `allow`."""
     return tuple(sorted(_allowed))
 
 
 def allow_typed(words: Iterable[str]) -> None:
-    """Let every external name that stands in the words of a command be imported."""
+    """Allow the import of every external name in the words of a command."""
     for word in words:
         allow(word, *map(str.strip, re.split(r"[,()=]", word)))
 
 
 def load_object(spec: str, option: str) -> Any:
-    """Returns the object that `spec` names; its file is imported anew if it has changed since.
+    """Return the object that `spec` names; its file is imported anew if it has changed since.
 
     Raises:
         ConfigError: the user did not give this name, it cannot be imported, or has no such object;
@@ -122,7 +122,7 @@ def load_object(spec: str, option: str) -> Any:
 
 
 def _import_current(place: str) -> ModuleType:
-    """Returns the module at `place` as its files are now."""
+    """Return the module at `place` as its files are now."""
     if place.endswith(".py"):
         file = Path(place).resolve()
         if not file.is_file():
@@ -203,13 +203,13 @@ def blamed_on(owner: object, name: str) -> Iterator[None]:
 
 
 def is_ours(owner: object) -> bool:
-    """Returns whether `owner` (an object, a class or a function) is defined by ragbench."""
+    """Return True if `owner` (an object, a class or a function) is defined by ragbench."""
     module = getattr(owner, "__module__", None) or type(owner).__module__
     return str(module).partition(".")[0] == "ragbench"
 
 
 def message_of(error: BaseException) -> str:
-    """Returns the text of `error`; "no message" where its own `__str__` fails."""
+    """Return the text of `error`; "no message" where its own `__str__` fails."""
     try:
         return str(error)
     except Exception:  # a stranger's __str__ may itself be what is broken

@@ -18,7 +18,7 @@ _WORD = regex.compile(r"\w+")
 _UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*"
 )
-#: What may end a question without making it another one.
+#: Characters that may end a question without changing it.
 _ENDS = " .?!…;:,،؟。、।॥"
 
 

@@ -66,7 +66,7 @@ def test_log_that_cannot_be_written_costs_one_warning(
         logs.get("ragbench.test").info("b")
     err = capsys.readouterr().err.splitlines()
     assert len(err) == 1
-    assert "going on without it" in err[0]
+    assert "continuing without it" in err[0]
     assert spoilt != "link" or (tmp_path / "precious").read_text() == "mine"
 
 

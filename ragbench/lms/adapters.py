@@ -1,8 +1,8 @@
-"""DSPy adapters for models large and small: chat sections and JSON.
+"""DSPy adapters for large and small models: chat sections and JSON.
 
-A reply is read as DSPy reads it, and what DSPy refuses is mended (`values`): each mended value is
-counted as `label_repair`. Of a field that stands more than once the last section counts. A chat
-answer that cannot be read is asked for once more as JSON, and that second call is in the ledger as
+A reply is read as in DSPy. Values that DSPy refuses are repaired (`values`), and each repair is
+counted as `label_repair`. If a field appears more than once, its last section counts. If a chat
+answer cannot be read, the LM is called once more for JSON, and the ledger files that second call as
 a fallback.
 """
 
@@ -42,7 +42,7 @@ _LOOSE_HEADER = re.compile(
 
 #: Providers that show a model the schema that its reply is held to.
 _SCHEMA_SHOWN = ("openai/", "azure/", "anthropic/", "gemini/", "vertex_ai/")
-#: What DSPy says of a field's schema in the system's message.
+#: DSPy's text on a field's schema in the system message.
 _SCHEMA_NOTE = re.compile(
     r" *# note: the value you produce must adhere to the JSON schema: .*(?=\")"
 )
@@ -56,7 +56,7 @@ class PartialReplyError(AdapterParseError):
 
 
 class LenientParsing(dspy.Adapter):
-    """What the adapters share: from raw values to typed ones. `_raw` finds the raw ones."""
+    """Shared part of the adapters: from raw values to typed ones. `_raw` finds the raw ones."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave methods as they are: DSPy would tell callbacks of each once more for a subclass."""
@@ -77,7 +77,7 @@ class LenientParsing(dspy.Adapter):
     def format_assistant_message_content(
         self, signature: SignatureType, outputs: Fields, *args: Any, **kwargs: Any
     ) -> str:
-        """As of `format_user_message_content`, of a demonstration or of the history."""
+        """Format a demonstration or history turn without protocol marks in its values."""
         parent: Any = super()
         values = {name: escaped(value) for name, value in outputs.items()}
         return str(parent.format_assistant_message_content(signature, values, *args, **kwargs))
@@ -86,7 +86,7 @@ class LenientParsing(dspy.Adapter):
         raise NotImplementedError
 
     def parse(self, signature: SignatureType, completion: str) -> Fields:
-        """Returns the output fields in `completion`, each of its declared type.
+        """Return the output fields in `completion`, each of its declared type.
 
         Raises:
             PartialReplyError: a required field is missing, or has no plain meaning.
@@ -112,7 +112,7 @@ class LenientParsing(dspy.Adapter):
             error = PartialReplyError(type(self).__name__, signature, completion, "; ".join(unread))
             error.read = {name: value for name, value in values.items() if name in fields}
             if not error.read:
-                forget_reply()  # or it would be the answer for ever
+                forget_reply()  # or the cache would return it forever
             raise error
         for _ in range(repairs):
             count("label_repair")
@@ -123,7 +123,7 @@ class LenientParsing(dspy.Adapter):
 def _system_message(
     kind: type[Any], native: bool, signature: SignatureType, instructions: str
 ) -> str:
-    """Returns the system message, cached by signature: it was a third of a prompt's work."""
+    """Return the system message, cached by signature: it was a third of a prompt's work."""
     adapter: Any = super(LenientParsing, kind(use_native_function_calling=native))
     message = str(adapter.format_system_message(signature))
     # The fields of nested types in the order written; DSPy sorts them by name.
@@ -151,10 +151,10 @@ def _by_name(schema: Any) -> Any:
 
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
-    """JSON, constrained by the strict schema where the server can, read leniently.
+    """JSON, constrained by the strict schema if the server supports it, read leniently.
 
-    A schema stands once in what the model reads: not in the message too where its provider shows it
-    the one that the reply is held to. A server of one's own may only constrain the reply by it.
+    The model reads a schema once: the message omits it if the provider shows the model the schema
+    of the reply. A self-hosted server may only constrain the reply by it.
     """
 
     def format_system_message(self, signature: SignatureType) -> str:
@@ -184,7 +184,7 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         return fields
 
     def user_message_output_requirements(self, signature: SignatureType) -> str:
-        """The last line of a prompt. The types stand in the system's message, as JSON has them."""
+        """Return the last line of a prompt; the system message already states the types."""
         listing = ", ".join(f"`{name}`" for name in signature.output_fields)
         return f"Respond with a JSON object of the following fields, in this order: {listing}."
 
@@ -193,7 +193,7 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
 def _response_format(
     native: bool, signature: SignatureType, supported: bool, schema: bool, most: int | None
 ) -> dict[str, Any]:
-    """Returns the response format, cached: DSPy rebuilds it in every call, a third of its time."""
+    """Return the response format, cached: DSPy rebuilds it in every call, a third of its time."""
     arguments: dict[str, Any] = {}
     able = {"response_format"} if supported else set()
     lm = SimpleNamespace(supported_params=able, supports_response_schema=schema)
@@ -221,7 +221,7 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
         super().__init__(**settings, use_json_adapter_fallback=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Fields]:
-        """As any adapter; a second call, filed as a fallback, where the first cannot be read."""
+        """Call like any adapter; file a second call as a fallback for an unreadable reply."""
         try:
             return list(super().__call__(*args, **kwargs))
         except PartialReplyError:
@@ -305,11 +305,11 @@ def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
     try:
         if isinstance(adapter, type):
             adapter = adapter()
-    except Exception as error:  # whatever a user's constructor raises
+    except Exception as error:  # any error of a user's constructor
         reason = f"{type(error).__name__}: {message_of(error)}"
         raise ConfigError(f"the adapter {name} cannot be made: {reason}") from error
     if not isinstance(adapter, dspy.Adapter):
-        raise ConfigError(f"{name} is no subclass of dspy.Adapter")
+        raise ConfigError(f"{name} is not a subclass of dspy.Adapter")
     return adapter
 
 

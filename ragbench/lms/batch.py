@@ -86,7 +86,7 @@ class BatchClient(HostedClient):
 
 
 def batched(lm: RagbenchLM) -> RagbenchLM:
-    """Returns `lm`, answered by batches at half price; its `metered.client` is a `BatchClient`.
+    """Return `lm`, answered by batches at half price; its `metered.client` is a `BatchClient`.
 
     DSPy's cache is not asked: the replies are kept by who collects them.
 
@@ -114,7 +114,7 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
 
 
 def client_of(lm: RagbenchLM) -> BatchClient | None:
-    """Returns the client of an LM that `batched` made; None for any other."""
+    """Return the client of an LM that `batched` made; None for any other."""
     client = lm.metered.client
     if isinstance(client, BatchClient):
         return client
@@ -134,7 +134,7 @@ def most(lm: RagbenchLM, item: Item) -> Amount:
 
 
 def took(lm: RagbenchLM, reply: BatchReply) -> Amount:
-    """Returns what an item took by its reply; what failed is not billed."""
+    """Return what an item took by its reply; what failed is not billed."""
     usage = reply.body.get("usage") or {}
     sent = int(usage.get("prompt_tokens") or usage.get("input_tokens") or 0)
     got = int(usage.get("completion_tokens") or usage.get("output_tokens") or 0)
@@ -168,7 +168,7 @@ class OpenAIBatches:
         self.close = self._client.close
 
     def submit(self, items: Sequence[Item]) -> str:
-        """Returns the id of a new batch of `items`, all of one path.
+        """Return the id of a new batch of `items`, all of one path.
 
         Raises:
             RunError: the provider refuses it, or does not answer.
@@ -189,7 +189,7 @@ class OpenAIBatches:
         return str(batch.id)
 
     def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
-        """Returns how many of its items are done, and what came of them by key once it has ended.
+        """Return how many of its items are done, and what came of them by key once it has ended.
 
         An item without a result is left out.
 
@@ -265,7 +265,7 @@ _SERVICES = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
 
 
 def service_of(spec: HostedSpec) -> OpenAIBatches:
-    """Returns the batch interface of the provider of `spec`, at its `api_base` if it has one."""
+    """Return the batch interface of the provider of `spec`, at its `api_base` if it has one."""
     return _SERVICES[spec.provider](spec)
 
 

@@ -48,7 +48,7 @@ from ragbench.tokens import estimate_tokens
 
 METER_KEY = "ragbench"
 _log = get(__name__)
-#: What an answer that came to no regular end is counted as.
+#: Name of the count of answers without a regular end.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
 #: A text in pieces as models write them: a word, with the blanks before it.
 _PIECES = re.compile(r"\s*\S+|\s+")
@@ -62,7 +62,7 @@ HIDDEN_TOKENS, MOST_THOUGHTS = 8_192, 200_000
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an LM can be asked for, declared: DSPy's adapters choose their format by it."""
+    """Declared capabilities of an LM, by which DSPy's adapters choose their format."""
 
     response_schema: bool = False
     function_calling: bool = False
@@ -87,9 +87,9 @@ class MeteredEngine:
         self.supports_reasoning = capabilities.reasoning
         self.supported_params = capabilities.params
         self.max_items = capabilities.max_items
-        #: What its server takes of a request, as far as it has said so.
+        #: Request parameters that the server accepts, as far as known.
         self.terms = Terms(caller.model, client.rename)
-        #: Whether every request states how long its reply may be.
+        #: True if every request states a reply limit.
         self.sends_limit = True
         #: Tokens that the server counted for a byte, at the most; 0 while it has told none.
         self._density = 0.0
@@ -98,7 +98,7 @@ class MeteredEngine:
         self._warned = False
 
     def complete(self, request: Request) -> Response:
-        """Returns the answer to `request`, filed in the ledger; so is the failure.
+        """Return the answer to `request`, filed in the ledger; so is the failure.
 
         Raises:
             dspy.lm15.LM15Error: the last attempt failed.
@@ -127,7 +127,7 @@ class MeteredEngine:
         return self._filed(answered)
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Yields the events of a stream, once the answer to `request` is there as a whole.
+        """Yield the events of a stream, once the answer to `request` is there as a whole.
 
         So a stream is tried again, limited, cached and filed as any call is.
         """
@@ -143,10 +143,10 @@ class MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
     def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
-        """Returns the reply to one request; the first blank one goes to `blank` and is retried."""
+        """Return the reply to one request; the first blank one goes to `blank` and is retried."""
         request = self.terms.applied(request)
         if request.config.seed is not None and "seed" not in self.supported_params:
-            # It is there to give a repeat a place of its own in the cache.
+            # It gives a repeat a separate place in the cache.
             request = replace(request, config=replace(request.config, seed=None))
         try:
             response = _clean(self.client.complete(request), request)
@@ -165,7 +165,7 @@ class MeteredEngine:
         return self._counted(request, response)
 
     def _counted(self, request: Request, response: Response) -> Reply[Response]:
-        """Returns `response` with what it took, estimated where the server does not say."""
+        """Return `response` with what it took, estimated where the server does not say."""
         stated = response.usage
         size = prompt_bytes(request)
         text = response.text or ""
@@ -178,7 +178,7 @@ class MeteredEngine:
             most += MOST_THOUGHTS
         most = max(most, len(text.encode("utf-8", "replace"))) + HIDDEN_TOKENS
         if got is not None and not bool(text) <= got <= most:
-            got = None  # a text takes a token at the least
+            got = None  # a text takes at least one token
         if sent and size >= _LONG_PROMPT:
             # Short prompts are left out: what a server adds to each would count for long ones too.
             self._density = max(self._density, min(sent / size, 1.0))
@@ -220,7 +220,7 @@ class MeteredEngine:
             )  # fmt: skip
 
     def _paid(self, usage: Usage) -> float | None:
-        """Returns the price in US dollars, with the provider's prompt-cache rates."""
+        """Return the price in US dollars, with the provider's prompt-cache rates."""
         return self.pricing.cost(
             usage.input_tokens or 0,
             usage.output_tokens or 0,
@@ -230,7 +230,7 @@ class MeteredEngine:
         )
 
     def _filed(self, answered: Answered[Response]) -> Response:
-        """Returns the response, with what the call took in it; that is filed."""
+        """Return the response, with what the call took in it; that is filed."""
         response = answered.reply.value
         usage = response.usage
         meter = {
@@ -249,7 +249,7 @@ class MeteredEngine:
         return replace(response, id=None, provider_data={METER_KEY: meter})
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what a call took, with what that costs at the price of now."""
+        """Return what a call took, with what that costs at the price of now."""
         call = self.pricing.apply(Call(self.identity, **meter))
         return {**meter, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 
@@ -264,7 +264,7 @@ class MeteredEngine:
 
 
 class AsyncMeteredEngine:
-    """The same engine for `acall`: each call runs in a thread, with its caller's context."""
+    """The same engine for `acall`: each call runs in a thread, in its caller's context."""
 
     def __init__(self, engine: MeteredEngine) -> None:
         self.engine = engine
@@ -283,12 +283,12 @@ class AsyncMeteredEngine:
 
 
 def prompt_tokens(request: Request) -> int:
-    """Returns tokens of what `request` sends, estimated."""
+    """Return tokens of what `request` sends, estimated."""
     return estimate_tokens(_sent_text(request))
 
 
 def prompt_bytes(request: Request) -> int:
-    """Bytes of the texts that `request` sends: no tokeniser makes more tokens of them."""
+    """Return the bytes of the texts that `request` sends, an upper bound on its tokens."""
     return len(_sent_text(request).encode("utf-8", "replace"))
 
 
@@ -298,7 +298,7 @@ def _sent_text(request: Request) -> str:
 
 
 def _clean(response: Response, request: Request) -> Response:
-    """Returns `response` as it may be read and kept, whatever a server put into it.
+    """Return `response` as it may be read and kept, whatever a server put into it.
 
     It may echo the key that it was sent, and say half of a character.
     """

@@ -75,7 +75,9 @@ def make_lm(
     load_dotenv()
     settings = settings or resolve(LMSettings, "make_lm", fields)
     if not isinstance(spec, str):
-        raise LMSetupError(f"{spec!r} is no LM spec such as openai/gpt-4o-mini")
+        raise LMSetupError(
+            f"Invalid LM spec {spec!r}. Use PROVIDER/MODEL, such as openai/gpt-4o-mini."
+        )
     rates = parse_price(settings.price) if settings.price else None
     seeded: dict[str, Any] = {}
     if repeat > 1:
@@ -108,12 +110,12 @@ def make_lm(
     sampling = _sampling(settings)
     limit = sampling.get("max_tokens")
     if _OPENAI_REASONING.match(parsed.model.rpartition("/")[2].lower()):
-        # These take no temperature, and their budget must hold the reasoning too.
+        # These accept no temperature, and their reply limit includes the reasoning.
         least = max(limit or 0, UNBOUNDED_REPLY)
         return RagbenchLM(engine, cache=settings.cache, max_tokens=least, **seeded)
     if seed is not None and "seed" in able.params:
         seeded = {"seed": seed}
-    # Anthropic takes no request without one.
+    # Anthropic requires one in each request.
     engine.sends_limit = limit is not None or client.provider == "anthropic"
     return RagbenchLM(engine, cache=settings.cache, **sampling, **seeded)
 
@@ -124,7 +126,7 @@ def _caller(identity: str, settings: LMSettings, retries: int, seed: int | None)
 
 
 def _sampling(settings: LMSettings) -> dict[str, Any]:
-    """Returns those of the two settings that are sent."""
+    """Return those of the two settings that are sent."""
     chosen = {"temperature": settings.temperature, "max_tokens": settings.reply_tokens}
     return {name: value for name, value in chosen.items() if value != "none"}
 
@@ -133,7 +135,7 @@ def _of_local(
     spec: LocalSpec, settings: LMSettings, caller: Caller, pricing: Pricing, seed: int
 ) -> RagbenchLM:
     if settings.rpm or settings.tpm:
-        raise LMSetupError("a local model takes no limits; leave out rpm and tpm")
+        raise LMSetupError("rpm and tpm do not apply to a local model. Remove them.")
     if settings.header:
         listing = ", ".join(settings.header)
         raise LMSetupError(f"a local model is sent no header; leave out {listing}")
@@ -149,7 +151,7 @@ def _of_object(
     price: Pricing | None,
     seeded: Mapping[str, int],
 ) -> RagbenchLM:
-    """Returns a metered LM whose every call the object that `spec` names answers.
+    """Return a metered LM whose every call the object that `spec` names answers.
 
     `seeded` has the seed of a repeat, empty for the first: then the object's own stands.
     """
@@ -198,7 +200,7 @@ def _known(model: str, engine: str) -> Capabilities:
 
 
 def _capabilities(lm: dspy.BaseLM) -> Capabilities:
-    """Returns what DSPy knows of a model."""
+    """Return what DSPy knows of a model."""
     return Capabilities(
         response_schema=lm.supports_response_schema,
         function_calling=lm.supports_function_calling,

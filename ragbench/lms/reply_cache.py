@@ -31,7 +31,7 @@ class Answers:
         return self.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """Returns what is kept under `key`; None where nothing is, or what is there was changed."""
+        """Return what is kept under `key`; None where nothing is, or what is there was changed."""
         _last.key = key
         rows = self._rows.get([key.encode()])
         if rows:

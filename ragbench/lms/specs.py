@@ -79,11 +79,11 @@ class HostedSpec:
         return self.provider not in PROVIDERS
 
     def key(self) -> str | None:
-        """Returns the provider's key, from the environment."""
+        """Return the provider's key, from the environment."""
         return key_in(*self.key_variables)
 
     def identity(self) -> str:
-        """Returns a name for ledger and cache that no other server's model shares."""
+        """Return a name for ledger and cache that no other server's model shares."""
         place = f"@{place_of(self.api_base)}" if self.api_base else ""
         return f"{self.provider}/{self.model}{place}"
 
@@ -168,7 +168,7 @@ def _local(name: str) -> LocalSpec:
 
 
 def checked_address(address: str, name: str) -> str:
-    """Returns `address` of a server in one spelling, see `normalised`; blank as it is.
+    """Return `address` of a server in one spelling, see `normalised`; blank as it is.
 
     `name` is for messages.
 
@@ -195,7 +195,7 @@ def checked_address(address: str, name: str) -> str:
 
 
 def normalised(address: str) -> str:
-    """Returns `address` with lower-case scheme and host, without default port and end slashes."""
+    """Return `address` with lower-case scheme and host, without default port and end slashes."""
     url = urlsplit(address)
     host = url.hostname or ""
     if ":" in host:  # IPv6

@@ -47,7 +47,7 @@ class ToolConversation(dspy.Adapter):
         demos: Sequence[Mapping[str, Any]],
         inputs: Mapping[str, Any],
     ) -> list[Message]:
-        """Returns the messages of one call, without demonstrations that lack question or answer."""
+        """Return the messages of one call, without demonstrations that lack question or answer."""
         described = signature.output_fields["answer"].json_schema_extra["desc"]
         messages = [_said("system", f"{signature.instructions}\n\nThen answer with {described}.")]
         for demo in demos:
@@ -81,7 +81,7 @@ class ToolConversation(dspy.Adapter):
 
 
 def _tool_caller(lm: dspy.LM) -> dspy.LM:
-    """Returns `lm`, which says of itself that it can call tools."""
+    """Return `lm`, which says of itself that it can call tools."""
     if lm.supports_function_calling:
         return lm
     able = copy.copy(lm)

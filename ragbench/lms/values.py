@@ -43,7 +43,7 @@ class UnreadableError(ValueError):
 
 
 def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
-    """Returns `raw` as a value of `annotation`, and whether it had to be mended.
+    """Return `raw` as a value of `annotation`, and whether it had to be mended.
 
     Raises:
         UnreadableError: it has no plain meaning.
@@ -69,7 +69,7 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
 
 
 def repaired_json(text: str) -> Any:
-    """Returns the JSON that `text` is, or was meant to be; "" where there is none."""
+    """Return the JSON that `text` is, or was meant to be; "" where there is none."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     text = text[:_LONGEST_MENDED]
@@ -106,7 +106,7 @@ def _strict(value: Any, annotation: Any) -> Any:
 
 
 def _choice(text: str, annotation: Any) -> Any:
-    """Returns the choice of a Literal that `text` is, as it is, in quotes, or as `Literal[it]`."""
+    """Return the choice of a Literal that `text` is, as it is, in quotes, or as `Literal[it]`."""
     choices = get_args(annotation)
     written = {str(choice): choice for choice in choices}  # a 4 is written "4"
     label = text.strip()
@@ -119,7 +119,7 @@ def _choice(text: str, annotation: Any) -> Any:
 
 
 def _as_dspy(value: Any, annotation: Any) -> Any:
-    """Returns `value` as DSPy's own adapter reads the field; ValueError where it refuses it."""
+    """Return `value` as DSPy's own adapter reads the field; ValueError where it refuses it."""
     if isinstance(value, str) and (len(value) > _LONGEST_MENDED or _too_open(value)):
         value = _parsed(value)  # to mend it takes more than in proportion
         return TypeAdapter(annotation).validate_python(value)
@@ -199,7 +199,7 @@ def _number(text: str, annotation: Any) -> Any:
 
 
 def _label(text: str, labels: Mapping[str, Any]) -> Any:
-    """Returns the value of the one label that `text` names, at its beginning and unnegated."""
+    """Return the value of the one label that `text` names, at its beginning and unnegated."""
     plain = _plain(text)
     if plain in labels:
         return labels[plain]
@@ -209,7 +209,7 @@ def _label(text: str, labels: Mapping[str, Any]) -> Any:
     same = all(labels[label] == labels.get(head) for label in labels if f" {label} " in remainder)
     denied = head not in _TRUTH and re.search(r" (not|no|never|\w+n t) ", remainder)
     if head not in labels or not same or denied:
-        raise UnreadableError(f"{text[:80]!r} names no one label")
+        raise UnreadableError(f"{text[:80]!r} does not name exactly one label")
     return labels[head]
 
 

@@ -245,7 +245,7 @@ def test_a_pipe_or_a_device_is_not_waited_for_as_a_file(tmp_path: Path, special:
         os.mkfifo(path) if special == "pipe" else path.symlink_to(special)
         return path
 
-    with pytest.raises(RunError, match="it is no regular file"):
+    with pytest.raises(RunError, match="it is not a regular file"):
         read_object(replaced("other.json"))
     replaced("card.json")
     assert read_card(folder).model == CARD["model"]  # the database has what it shows

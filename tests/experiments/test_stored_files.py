@@ -120,7 +120,7 @@ def test_a_pipe_in_the_place_of_a_database_file_is_not_waited_for(run: Path, end
     path = run / f"{DATABASE}{end}"
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    with pytest.raises(RunError, match=r"it is no regular file|is not a run folder"):
+    with pytest.raises(RunError, match=r"it is not a regular file|is not a run folder"):
         RunFolder(run).card  # noqa: B018
 
 

@@ -79,7 +79,7 @@ def test_a_damaged_cache_is_made_anew_or_gone_on_without(
     assert ask(server, folder, "is two") == "the answer to two"
     asked = len(server.hits)
     if start == 0:
-        assert caplog.text.count("is made anew") == 1
+        assert caplog.text.count("Created a new one") == 1
         assert ask(server, folder, "is two") == "the answer to two"
         assert len(server.hits) == asked  # and it holds again
 

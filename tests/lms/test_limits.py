@@ -59,7 +59,7 @@ def test_attempts_stop_at_the_limit_and_the_ledger_says_refused() -> None:
     lm.client.script = reply
     ask(lm)  # outside of the block nothing is refused
     assert limit_reached() is None
-    with pytest.raises(ConfigError, match="is no number"):
+    with pytest.raises(ConfigError, match="Use a number"):
         Limits(calls=math.nan)  # type: ignore[arg-type]
 
 

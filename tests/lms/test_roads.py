@@ -146,7 +146,7 @@ def test_the_name_and_password_of_a_proxy_are_sent_to_it(monkeypatch: pytest.Mon
         ("socks5h://127.0.0.1:1", "socks5h proxy"),
         ("socks4://127.0.0.1:1", "socks4 proxy"),
         ("ftp://127.0.0.1", "ftp proxy"),
-        ("http://user:secret@host:notaport", "no address"),
+        ("http://user:secret@host:notaport", "not a proxy address"),
     ],
 )
 def test_another_proxy_is_refused_in_one_line_without_its_password(
@@ -196,7 +196,7 @@ def test_a_file_without_certificates_is_one_line(tmp_path: Path) -> None:
     for write in (False, True):
         if write:
             path.write_text("none")
-        with pytest.raises(LMSetupError, match="holds no certificates"):
+        with pytest.raises(LMSetupError, match="does not contain PEM certificates"):
             make_lm("openai/m", ca_file=path)
 
 

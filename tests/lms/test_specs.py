@@ -26,8 +26,8 @@ from ragbench.lms.specs import HostedSpec, load_dotenv, parse_spec
         ("openai/x", {"api_base": "http://me:secret@host/v1"}, "holds a password"),
         ("local", {"price": "in=1"}, "not understood"),
         ("local", {"price": "in=nan,out=1"}, "not understood"),
-        ("local", {"rpm": 8}, "takes no limits"),
-        (5, {}, "5 is no LM spec"),
+        ("local", {"rpm": 8}, "do not apply to a local model"),
+        (5, {}, "Invalid LM spec 5"),
     ],
 )
 def test_a_mistake_is_one_line_that_names_it(

@@ -60,7 +60,7 @@ _log = get(__name__)
 
 
 def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
-    """Returns the error of a reply with neither a text nor a call, which is asked for once more."""
+    """Return the error of a reply with neither a text nor a call, which is asked for once more."""
     error = lm15.ServerError(f"the reply has no content, and ended with {ending!r}", status=200)
     error.usage = usage
     error.once_more = True
@@ -110,7 +110,7 @@ class Caller:
         most: Amount,
         file_failure: Callable[..., None],
     ) -> Answered[Value]:
-        """Returns what `send` gives, which makes one request, after as many attempts as it takes.
+        """Return what `send` gives, which makes one request, after as many attempts as it takes.
 
         `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take:
         its cost is infinite where not known, and its calls are 0 where no model is asked. An error
@@ -170,7 +170,7 @@ class Caller:
     def _attempt(
         self, send: Callable[[], Reply[Value]], attempt: Attempt, most: Amount
     ) -> Reply[Value]:
-        """Returns the reply to one request, sent when breaker, rate limit and limits let it."""
+        """Return the reply to one request, sent when breaker, rate limit and limits let it."""
         with ExitStack() as around:
             if self.breaker is not None:
                 self.breaker.enter(attempt)
@@ -201,7 +201,7 @@ class Caller:
             return reply
 
     def _tries_again(self, error: Exception, counted: int) -> bool:
-        """Returns whether to try again after `counted` failed attempts, the last with `error`."""
+        """Return True if to try again after `counted` failed attempts, the last with `error`."""
         most = self.retries
         if isinstance(error, lm15.TimeoutError) or getattr(error, "once_more", False):
             most = min(most, 1)
@@ -290,7 +290,7 @@ class Breaker:
             self._changed.notify_all()
 
     def holds(self, error: BaseException) -> bool:
-        """Returns whether a call that failed so has only to wait until the server is there again.
+        """Return True if a call that failed so has only to wait until the server is there again.
 
         Where it will not be and a command ends for it, the call is refused then, so that its
         question was cut off and did not fail.
@@ -300,7 +300,7 @@ class Breaker:
         return self.opened_at is not None and _shows_outage(error)
 
     def _lasting(self, error: Exception, now: float) -> RagbenchError | None:
-        """Returns the error that ends all calls: a lasting one, or rejections for too long."""
+        """Return the error that ends all calls: a lasting one, or rejections for too long."""
         again = "the same command continues"
         rejected = isinstance(error, lm15.RateLimitError)
         self._rejected_since = min(self._rejected_since, now) if rejected else math.inf
@@ -324,7 +324,7 @@ class Breaker:
         return LMUnavailableError(f"{self.model} {why}")
 
     def _refuses_all(self, error: Exception, prompt: int) -> RagbenchError | None:
-        """Returns what ends a command whose different prompts are all refused in the same words.
+        """Return what ends a command whose different prompts are all refused in the same words.
 
         It is for words that the table of refusals does not know: of a prompt they would differ.
         """
@@ -381,8 +381,8 @@ class Breaker:
             self.opened_at = now
             self._probe_at = now + self._pause
             _log.warning(
-                "%s is down, so calls wait and one of them tries again after growing pauses, for "
-                "%.0f s at the most: %s", self.model, self.patience, reason(error),
+                "%s is down; pausing calls and probing with growing pauses for at most "
+                "%.0f s: %s", self.model, self.patience, reason(error),
             )  # fmt: skip
         return None
 
@@ -415,7 +415,7 @@ def _forbidden(error: BaseException | None) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Returns the first line of what the server said, with its status."""
+    """Return the first line of what the server said, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
     line = redact(message.strip().partition("\n")[0])[:200]

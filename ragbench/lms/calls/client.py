@@ -51,7 +51,7 @@ _GEMINI_ENDINGS = frozenset(
     {"STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"}
     | {"FINISH_REASON_UNSPECIFIED", "LANGUAGE", "IMAGE_SAFETY"}
 )
-#: What reading a reply raises that is not of the protocol's shape.
+#: Errors of reading a reply that does not follow the protocol.
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError)
 #: Providers that DSPy's router calls otherwise.
 _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vllm",
@@ -79,7 +79,7 @@ class Client:
         """Bring up what calls need, such as a local server; not part of a call's latency."""
 
     def complete(self, request: Request) -> Response:
-        """Returns one attempt; the tokens of its usage are as `told_usage` gives them.
+        """Return one attempt; the tokens of its usage are as `told_usage` gives them.
 
         Raises:
             dspy.lm15.LM15Error: it failed; what it was billed is its attribute `usage`, if known.
@@ -94,7 +94,7 @@ class Client:
         """
 
     def rename(self, name: str, new_name: str) -> bool:
-        """Returns whether the parameter called `name` is sent as `new_name` from now on."""
+        """Return True if the parameter called `name` is sent as `new_name` from now on."""
         return False
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Wire:
         self._local = threading.local()
 
     def stream(self, request: Any) -> HttpReply:
-        """Returns the reply to `request`, also where it is an error.
+        """Return the reply to `request`, also where it is an error.
 
         Raises:
             lm15.LM15Error: there is none.
@@ -137,7 +137,7 @@ class Wire:
         try:
             body = json.loads(reply.body)
         except (ValueError, RecursionError):
-            return reply  # the router says what is wrong
+            return reply  # the router raises the error
         if not isinstance(body, dict):
             return reply
         self._local.usage = told_usage(body, self.provider)
@@ -150,7 +150,7 @@ class Wire:
         return replace(reply, body=json.dumps(content).encode())
 
     def _with_names(self, request: Any) -> Any:
-        """Returns `request` with a person's headers, and the names that the server wants."""
+        """Return `request` with a person's headers, and the names that the server wants."""
         content = request.body
         if self.renamed:
             body = json.loads(content)
@@ -253,7 +253,7 @@ class HostedClient(Client):
 
 
 def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
-    """Returns a server at `base_url` that speaks OpenAI's chat protocol."""
+    """Return a server at `base_url` that speaks OpenAI's chat protocol."""
     return ProviderDefinition.chat(
         lm15.AccessPolicy(provider=provider, base_url=base_url),
         compat=OpenAIChatCompat(max_tokens_field="max_tokens", instruction_role="system"),
@@ -290,7 +290,7 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
 
 
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
-    """Returns the tokens that a reply says it took, or None where it tells none.
+    """Return the tokens that a reply says it took, or None where it tells none.
 
     A count that cannot be true is left out, each by itself. Those of the prompt include what the
     provider's cache read and wrote, those of the reply what was thought, whether the provider
@@ -332,13 +332,13 @@ def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
 
 
 def credible(sent: Any, got: Any, read: Any, written: Any) -> bool:
-    """Returns whether these tokens of prompt, reply, cache read and cache written can be true."""
+    """Return True if these tokens of prompt, reply, cache read and cache written can be true."""
     counted = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
     return counted and 0 < sent >= read + written
 
 
 def _failure_in(body: Mapping[str, Any]) -> str:
-    """Returns the failure that the JSON of a reply with HTTP 200 states; blank if none."""
+    """Return the failure that the JSON of a reply with HTTP 200 states; blank if none."""
     failure = body.get("error") or body.get("error_msg")
     base = body.get("base_resp")
     if isinstance(base, Mapping) and base.get("status_code"):

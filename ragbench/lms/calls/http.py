@@ -80,7 +80,7 @@ class HttpClient:
         finalize(self, _close_all, self._made)
 
     def send(self, request: Any) -> HttpReply:
-        """Returns the whole reply, also where it is an error.
+        """Return the whole reply, also where it is an error.
 
         Raises:
             lm15.TimeoutError: it was not there in time.
@@ -152,7 +152,7 @@ class HttpClient:
         return HttpReply(response.status, response.content, reply_headers)
 
     def _connection(self, scheme: str, host: str, port: int | None) -> httpcore.ConnectionPool:
-        """Returns a new connection to `host`, over a proxy where the environment has one.
+        """Return a new connection to `host`, over a proxy where the environment has one.
 
         A pool of one: to look for a free one among hundreds, a shared pool takes longer than a
         call takes otherwise.
@@ -204,7 +204,7 @@ def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
         url = urlsplit(address)
         _ = url.port  # which is read now
     except ValueError:
-        raise LMSetupError(f"{name} is no address of a proxy, such as http://HOST:PORT") from None
+        raise LMSetupError(f"{name} is not a proxy address. Use http://HOST:PORT.") from None
     if url.scheme not in ("http", "https") or not url.hostname:
         raise LMSetupError(
             f"{name} is a {url.scheme} proxy, which is not spoken here; give an http proxy, or "
@@ -237,7 +237,7 @@ def _needs_no_proxy(host: str, port: int, listed: str) -> bool:
 def headers_without(
     unwanted: Collection[str], headers: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
-    """Returns `headers` but those that are called by one of `unwanted`, in lower case."""
+    """Return `headers` but those that are called by one of `unwanted`, in lower case."""
     remaining = []
     for header in headers:
         if header[0].lower() not in unwanted:
@@ -257,7 +257,7 @@ def _close_all(pools: list[httpcore.ConnectionPool]) -> None:
 
 
 def hung_up(error: BaseException) -> bool:
-    """Returns whether the server took the connection and closed it without a word."""
+    """Return True if the server took the connection and closed it without a word."""
     cause = error.__cause__
     return isinstance(cause, httpcore.RemoteProtocolError) and "disconnected" in str(cause)
 
@@ -317,7 +317,7 @@ class _Stream(httpcore.NetworkStream):
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
-    """Returns the one TLS context of the process: reading the certificates takes 20 ms."""
+    """Return the one TLS context of the process: reading the certificates takes 20 ms."""
     return httpcore.default_ssl_context()
 
 
@@ -331,11 +331,11 @@ def trust(ca_file: Path) -> None:
         _ssl_context().load_verify_locations(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         why = error.strerror or str(error) or type(error).__name__
-        raise LMSetupError(f"ca_file {ca_file} holds no certificates in PEM: {why}") from None
+        raise LMSetupError(f"ca_file {ca_file} does not contain PEM certificates: {why}") from None
 
 
 def request_of(url: str, key: str | None, body: Any = None) -> HttpRequest:
-    """Returns a GET of `url`, or a POST of `body` as JSON, with `key` as the bearer token."""
+    """Return a GET of `url`, or a POST of `body` as JSON, with `key` as the bearer token."""
     bearer = [("Authorization", f"Bearer {key}")] if key else []
     if body is None:
         return HttpRequest("GET", url, bearer)

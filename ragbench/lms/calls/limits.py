@@ -45,7 +45,7 @@ class LimitReachedError(CallRefusedError):
 
 
 class QuestionTimeoutError(CallRefusedError):
-    """The question's time is over."""
+    """Error of a question whose time limit has passed."""
 
 
 def refuse(why: str) -> NoReturn:
@@ -57,10 +57,10 @@ def refuse(why: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a command may spend; None for no limit.
+    """Spending limits of a command; None for no limit.
 
-    `cost` is in US dollars, `tokens` counts those of prompts and replies, `calls` requests sent,
-    so a retry is one; `minutes` are of this process.
+    `cost` is in US dollars, `tokens` counts prompt and reply tokens, and `calls` counts sent
+    requests, including retries. `minutes` is the time of this process.
     """
 
     cost: float | None = None
@@ -71,13 +71,14 @@ class Limits:
     def __post_init__(self) -> None:
         for name, most in vars(self).items():
             if most is not None and (type(most) not in (int, float) or most != most):
-                raise ConfigError(f"a limit of {name}={most!r} is no number")  # and would hold none
+                # NaN would limit nothing.
+                raise ConfigError(f"Invalid limit {name}={most!r}. Use a number.")
 
     def __bool__(self) -> bool:
         return self != Limits()
 
     def option(self, name: str) -> str:
-        """Returns the limit called `name` as it is given on the command line."""
+        """Return the limit called `name` as it is given on the command line."""
         flag = "total-tokens" if name == "tokens" else name
         return f"--max-{flag} {getattr(self, name):g}"
 
@@ -104,7 +105,7 @@ _open: tuple[Spent, ...] = ()
 
 @dataclass
 class Spent:
-    """What was spent under `limits`, and which of them ended it; see `spending`."""
+    """The amounts spent under `limits`, and the limit that ended them; see `spending`."""
 
     limits: Limits
     total: Amount = _NOTHING
@@ -134,7 +135,7 @@ class Spent:
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
     def refusal(self, amount: Amount = _NOTHING) -> str:
-        """Why a call is refused, once something stopped it."""
+        """The reason for refusing a call, once something stopped the spending."""
         if self.error is not None:
             return str(self.error)
         need = ""
@@ -143,13 +144,13 @@ class Spent:
         return f"{self.stopped_by} is reached: {self.words()} were spent{need}"
 
     def seconds_left(self) -> float:
-        """Returns seconds until the time is over; infinite without such a limit."""
+        """Return seconds until the time is over; infinite without such a limit."""
         if self.limits.minutes is None:
             return math.inf
         return self._start + 60 * self.limits.minutes - time.monotonic()
 
     def has_room(self, amount: Amount) -> bool:
-        """Returns whether `amount` fits beside all that the calls under way may take.
+        """Return True if `amount` fits beside all that the calls under way may take.
 
         Notes the limit that it would pass if they came to nothing.
         """
@@ -164,7 +165,7 @@ class Spent:
         return fits
 
     def left(self) -> Iterator[tuple[str, float, float]]:
-        """Yields name, unspent amount and amount reserved by calls under way, per limit."""
+        """Yield name, unspent amount and amount reserved by calls under way, per limit."""
         for name in ("cost", "tokens", "calls"):
             if (limit := getattr(self.limits, name)) is not None:
                 held = sum(getattr(reservation.reserved, name) for reservation in self.under_way)
@@ -179,7 +180,7 @@ class Reservation:
     taken: Amount = Amount()
 
     def take(self, *, tokens: int, cost: float | None, calls: int = 1) -> None:
-        """Say what the call took; a cost that is not known counts as what was reserved."""
+        """Record the usage of the call; an unknown cost counts as the reserved amount."""
         self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
 
 
@@ -188,7 +189,7 @@ class _Active(tuple[Spent, ...]):
 
 
 def active() -> tuple[Spent, ...]:
-    """Returns the limits that a call falls under which begins now, the innermost last."""
+    """Return the limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
     if inner is None:
         return _open
@@ -219,7 +220,7 @@ def spending(limits: Limits) -> Iterator[Spent]:
 
 
 def limit_reached() -> str | None:
-    """Returns the limit reached, as given on the command line; None if there is none."""
+    """Return the limit reached, as given on the command line; None if there is none."""
     with _turn:
         for spent in active():
             spent.has_room(Amount(1, 1, 2 * _ROUNDING))
@@ -249,14 +250,14 @@ def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None)
 
 
 def wait_for_calls() -> None:
-    """Return when no call is under way any more."""
+    """Wait until no call is running."""
     with _turn:
         while any(spent.under_way for spent in active()):
             _turn.wait(1.0)
 
 
 def room() -> Amount:
-    """Returns the amount that may still be spent and is not reserved; infinite without limits."""
+    """Return the amount that may still be spent and is not reserved; infinite without limits."""
     rooms = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
     with _turn:
         for block in active():
@@ -282,7 +283,7 @@ class Scope:
         return cls(active(), current().deadline)
 
     def over(self) -> bool:
-        """Returns whether no further attempt may be made."""
+        """Return True if no further attempt may be made."""
         return self._late() or stopping.stopped() or any(block.stopped_by for block in self.spent)
 
     def check(self) -> None:
@@ -329,7 +330,7 @@ class Scope:
                 for block in self.spent:
                     fits = block.has_room(amount) and fits
                     if block.stopped_by:
-                        _turn.notify_all()  # whoever waits is refused too
+                        _turn.notify_all()  # waiting calls are refused too
                         refuse(block.refusal(amount))
                 if fits:
                     break

@@ -144,7 +144,7 @@ class GivenClient(Client):
         return replace(response, usage=_whole(response.usage, self.provider))
 
     def _outputs(self, call: Asked) -> Any:
-        """Returns what the LM gives for the call; a setting that was taken away since is None."""
+        """Return what the LM gives for the call; a setting that was taken away since is None."""
         settings: dict[str, Any] = dict.fromkeys(self._lm.kwargs.keys() - CLIENT_SETTINGS)
         for name, value in call.settings.items():
             if name not in self._lm.kwargs or value != self._lm.kwargs[name]:
@@ -160,7 +160,7 @@ class GivenClient(Client):
             return self._lm(call.prompt, messages=call.messages, **settings)
 
     def _response(self, outputs: Any, noted: list[dict[str, Any]], request: Request) -> Response:
-        """Returns the LM's reply, with the usage that it noted where it noted one."""
+        """Return the LM's reply, with the usage that it noted where it noted one."""
         answered = outputs
         if noted and not isinstance(outputs, Response):
             answered = noted[-1]["response"]
@@ -197,7 +197,7 @@ CLIENT_SETTINGS = frozenset(
 
 
 def _classed(error: dspy.LMError, provider: str) -> LM15Error:
-    """Returns what an error of DSPy means; one that names no status is of the server."""
+    """Return what an error of DSPy means; one that names no status is of the server."""
     cause: BaseException | None = error
     status = None
     while cause is not None:
@@ -214,7 +214,7 @@ def _classed(error: dspy.LMError, provider: str) -> LM15Error:
 
 
 def _whole(usage: Usage, provider: str) -> Usage:
-    """Returns `usage` with what a provider counts apart in it; none where that cannot be true."""
+    """Return `usage` with what a provider counts apart in it; none where that cannot be true."""
     read = usage.cache_read_tokens or 0
     written = usage.cache_write_tokens or 0
     if usage.input_tokens and provider == "anthropic":
@@ -272,7 +272,7 @@ class _Bounded(httpx.BaseTransport):
         self._clients: dict[float, HttpClient] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Returns the whole reply; a redirect is an error, for keys are not sent on."""
+        """Return the whole reply; a redirect is an error, for keys are not sent on."""
         seconds = float((request.extensions.get("timeout") or {}).get("read") or 600.0)
         client = self._clients.setdefault(seconds, HttpClient(seconds))
         headers = list(request.headers.items())

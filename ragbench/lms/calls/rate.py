@@ -1,12 +1,13 @@
-"""When calls to a server may start: by what it rejects, and by the limits that a person set.
+"""Rate limits of a server: when calls may start, from its rejections and the user's limits.
 
-A single rejection (HTTP 429) may be chance: its call waits a moment and goes again, and no other
-does. Where rejections cluster, calls a second are limited to what the server took in the second
-before. From there the rate grows, ever faster, until the next rejection; where even a quarter of
-it is rejected, the cluster was chance, and half of it is tried again. Before that, the calls open
-at once grow by one per answer; those to a server given by its address are not limited.
+A single rejection (HTTP 429) may be chance: its call waits a moment and is sent again, and other
+calls do not wait. If rejections cluster, calls per second are limited to the number that the server
+accepted in the second before. From there the rate grows, ever faster, until the next rejection. If
+even a quarter of the rate is rejected, the cluster was chance, and half of the rate is tried again.
+Before the first cluster, the number of open calls grows by one per answer. Calls to a server given
+by its address are not limited in this way.
 
-`Rate` decides and takes the time from its caller; `RateLimit` makes threads wait.
+`Rate` decides and takes the time from its caller. `RateLimit` makes threads wait.
 """
 
 import hashlib
@@ -26,12 +27,12 @@ START_OPEN = 8
 #: Rejections among so many calls started one after the other that are a cluster: one call in five
 #: rejected by chance passes for it in fewer than one run of a hundred.
 CLUSTERS = ((16, 25), (48, 120))
-#: What is left of the rate after a rejection.
+#: Factor on the rate after a rejection.
 KEPT = 0.9
 #: The rate grows by this share a second, twice as fast after each so many seconds of peace.
 GROWTH, DOUBLES_S, DOUBLINGS = 0.03, 4.0, 5.0
 PAUSE_S = 0.2
-#: Resets further away are not waited for: the server may say no by itself.
+#: Later resets are not awaited: the server may reject the call.
 LONGEST_RESET_S = 120.0
 
 
@@ -67,13 +68,13 @@ class Rate:
             self._free_at.setdefault(unit, 0.0)
 
     def wait_s(self, now: float) -> float:
-        """Returns seconds until the next call may start; infinite while one has to end first."""
+        """Return seconds until the next call may start; infinite while one has to end first."""
         if self.per_second is None and self.n_open >= self.most_open:
             return math.inf
         return max(self._next_at, *self._free_at.values(), now) - now
 
     def start(self, now: float, call: Started) -> None:
-        """`call` is sent."""
+        """Record that `call` is sent."""
         call.at = now
         self.n_open += 1
         self._recent.append(call)
@@ -84,7 +85,7 @@ class Rate:
             self._free_at[unit] = max(now, self._free_at[unit]) + 60.0 * need / most
 
     def answer(self, now: float, call: Started, *, tokens: int) -> None:
-        """`call` got an answer of so many tokens, those of the prompt included."""
+        """Record an answer to `call` with its tokens, those of the prompt included."""
         self.n_open -= 1
         if self.per_second is None:
             self.most_open += 1
@@ -96,7 +97,7 @@ class Rate:
             self._free_at["tokens"] += 60.0 * (tokens - call.tokens) / self._fixed["tokens"]
 
     def reject(self, now: float, call: Started, *, retry_after: float | None = None) -> None:
-        """The server said 429 to `call`."""
+        """Record that the server rejected `call` with 429."""
         self.n_open -= 1
         call.rejected = True
         if call.at <= self._cut_at:  # of the rejections that were answered by the last cut
@@ -135,7 +136,7 @@ class RateLimit:
             self.rate.limit("tokens", tpm)
 
     def enter(self, attempt: Attempt) -> Started:
-        """Returns the call that `attempt` is, when it may start.
+        """Return the call that `attempt` is, when it may start.
 
         Raises:
             CallRefusedError: it was stopped while it waited.
@@ -154,7 +155,7 @@ class RateLimit:
             self._queue.release()
 
     def leave(self, call: Started, attempt: Attempt) -> None:
-        """Learn from what came of it."""
+        """Learn from the outcome of the call."""
         error = attempt.error
         with self._changed:
             if isinstance(error, RateLimitError):
@@ -162,7 +163,7 @@ class RateLimit:
                 count("rate_limited")
             elif attempt.reply is not None:
                 self.rate.answer(monotonic(), call, tokens=attempt.reply.tokens)
-            else:  # it says nothing about the server's limits
+            else:  # the outcome does not show the server's limits
                 self.rate.n_open -= 1
             self._changed.notify()
 
@@ -172,7 +173,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> RateLimit:
-    """Returns the rate limit of a server, the same for all that share its limits.
+    """Return the rate limit of a server, the same for all that share its limits.
 
     A server given by its address has one for all its models, and gets as many calls at once as
     there are until it rejects some; a provider limits each model of each key by itself.

@@ -1,8 +1,8 @@
-"""What a failed reply means, by the provider's words: the table in `refusals.txt`, read.
+"""The meaning of a failed reply, read from the provider's words by the table `refusals.txt`.
 
-Providers say the same thing by many statuses: that the money is spent is HTTP 400, 402, 403 or 429.
-An error gets the class of what it means, and keeps its words. What no line of the table fits keeps
-the class that its status has.
+Providers report the same problem with different statuses: exhausted credit is HTTP 400, 402, 403 or
+429. An error gets the class of its meaning and keeps its words. If no row of the table matches, the
+error keeps the class of its status.
 """
 
 import json
@@ -16,7 +16,7 @@ from dspy.lm15 import LM15Error
 
 _TABLE = "refusals.txt"
 _COLUMNS = re.compile(r"\s{2,}")
-#: What the first column says -> the error that is raised.
+#: First column of the table -> the error that is raised.
 _CLASSES: dict[str, type[LM15Error]] = {
     "key": lm15.AuthError,
     "account": lm15.AuthError,
@@ -49,7 +49,7 @@ class Refusal(NamedTuple):
 
 @lru_cache(maxsize=1)
 def table() -> tuple[Refusal, ...]:
-    """Returns the lines of the table, in their order."""
+    """Return the lines of the table, in their order."""
     text = files("ragbench.lms.calls").joinpath(_TABLE).read_text(encoding="utf-8")
     rows: list[Refusal] = []
     for line in text.splitlines():
@@ -140,10 +140,10 @@ def classed(error: LM15Error, *, provider: str = "", body: str = "", sent: str =
 
 
 def means_of(error: BaseException | None) -> str:
-    """Returns what the table said of `error`; blank where it said nothing."""
+    """Return the meaning that the table gave `error`, or an empty string if no row matched."""
     return str(getattr(error, "means", ""))
 
 
 def is_of_prompt(error: BaseException | None) -> bool:
-    """Returns whether it is this prompt alone that is refused, so that another may be answered."""
+    """Return True if it is this prompt alone that is refused, so that another may be answered."""
     return isinstance(error, lm15.ContextLengthError) or means_of(error) == "content"

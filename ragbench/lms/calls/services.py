@@ -89,7 +89,7 @@ class ServerCalls:
         most: Amount,
         file_failure: Callable[..., None] = lambda error, **usage: None,
     ) -> Answered[Value]:
-        """Returns what `send` gives, after as many attempts as it takes; all as of `Caller`.
+        """Return what `send` gives, after as many attempts as it takes; all as of `Caller`.
 
         Raises:
             CallRefusedError: the call was refused.
@@ -119,7 +119,7 @@ class ServerCalls:
             ) from error
 
     def exchange(self, request: HttpRequest) -> tuple[bytes, Any]:
-        """Returns what the server answers, as it is and as the JSON that it holds.
+        """Return what the server answers, as it is and as the JSON that it holds.
 
         Raises:
             LM15Error: it fails, is not there, takes too long, or answers with no JSON.
@@ -140,7 +140,7 @@ class ServerCalls:
             raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
 
     def _error_body(self, content: bytes) -> bytes:
-        """Returns the body of a reply with an error, as OpenAI words it."""
+        """Return the body of a reply with an error, as OpenAI words it."""
         return content
 
 
@@ -170,7 +170,7 @@ class Service(ServerCalls):
         read: Callable[[Any, int], tuple[Value, float | None]],
         price: float | None = None,
     ) -> Answered[tuple[Value, int]]:
-        """Returns what JSON for `path` about `texts` gives, and the tokens that the server counted.
+        """Return what JSON for `path` about `texts` gives, and the tokens that the server counted.
 
         `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError;
         its tokens are estimated where the server counts none that can be true. `price` is in US
@@ -221,5 +221,5 @@ def _counted(reply: Any, most: int) -> int:
 
 @lru_cache(maxsize=1)
 def _chat() -> OpenAIChatLM:
-    """Returns what reads errors as the clients of LMs do."""
+    """Return what reads errors as the clients of LMs do."""
     return OpenAIChatLM(api_key="none")

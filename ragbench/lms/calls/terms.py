@@ -1,8 +1,8 @@
-"""What a server takes of a request, learned once from its refusals.
+"""The request parameters that a server accepts, learned once from its refusals.
 
-Models differ in the parameters that they take, and say so by HTTP 400 ("`temperature` is deprecated
-for this model"). Such a refusal is no failure: the parameter is left out, renamed or lowered, the
-same request goes again at once, and it is remembered for this LM.
+Models accept different parameters and report the others by HTTP 400 ("`temperature` is deprecated
+for this model"). Such a refusal is not a failure: the parameter is left out, renamed or lowered,
+and the same request is sent again at once. The change is remembered for this LM.
 """
 
 import re
@@ -63,15 +63,15 @@ _log = get(__name__)
 
 
 class Terms:
-    """What the server of the LM called `model` takes; thread-safe.
+    """The request parameters that the server of the LM `model` accepts; thread-safe.
 
-    `rename` asks the client to send one parameter under another name and says whether it can.
+    `rename` asks the client to send one parameter under another name and returns True if it can.
     """
 
     def __init__(self, model: str, rename: Callable[[str, str], bool]) -> None:
         self.model = model
         self._rename = rename
-        #: Parameter -> what is done with it, in words: it is on the card.
+        #: Parameter -> its change in words, for the card.
         self.learned: dict[str, str] = {}
         self._dropped: set[str] = set()
         self._plain_json = False
@@ -79,7 +79,7 @@ class Terms:
         self._lock = threading.Lock()
 
     def applied(self, request: Request) -> Request:
-        """Returns `request` as the server takes it."""
+        """Return `request` as the server takes it."""
         config = request.config
         changes: dict[str, Any] = {}
         for name in self._dropped:
@@ -96,7 +96,7 @@ class Terms:
         return replace(request, tools=tools, config=replace(config, **changes))
 
     def learn(self, error: LM15Error, sent: Request) -> bool:
-        """Returns whether `error` names a parameter of `sent` that will be sent otherwise."""
+        """Return True if `error` names a parameter of `sent` that will be sent otherwise."""
         status = getattr(error, "status", None)
         if not isinstance(error, InvalidRequestError) or status not in _STATUSES:
             return False
@@ -141,7 +141,7 @@ class Terms:
 
 
 def _sent_by(request: Request) -> list[str]:
-    """Returns the parameters that `request` sends."""
+    """Return the parameters that `request` sends."""
     sent = []
     for name in _NAMES:
         value = request.tools if name == "tools" else getattr(request.config, name, None)
@@ -151,10 +151,10 @@ def _sent_by(request: Request) -> list[str]:
 
 
 def _named(words: str, sent: list[str]) -> str:
-    """The parameter among `sent` that the words of a refusal name; blank where they name none.
+    """Return the parameter among `sent` that a refusal names, or "" if it names none.
 
-    Of several the one is taken that is named last in `_NAMES`: where two do not go together,
-    temperature stays.
+    If it names several, the last one in `_NAMES` counts: if two parameters conflict, temperature
+    stays.
     """
     if not _REFUSED.search(words):
         return ""
@@ -177,7 +177,7 @@ def _named(words: str, sent: list[str]) -> str:
 
 
 def _other_name(words: str) -> str:
-    """Returns the name for `max_tokens` that a server asks for; blank where it asks for none."""
+    """Return the name for `max_tokens` that a server asks for, or "" if it asks for none."""
     match = re.search(
         r"(?:use|instead|please)\D{0,40}?(max_completion_tokens|max_tokens)", words, re.I
     )
@@ -187,7 +187,7 @@ def _other_name(words: str) -> str:
 
 
 def _lower_limit(words: str, sent: int) -> int | None:
-    """Returns the most tokens of a reply that a server names, below what was `sent`."""
+    """Return the largest reply limit in tokens that a server names, below `sent`."""
     if not _LARGE.search(words):
         return None
     lower = None
