@@ -145,7 +145,7 @@ def main() -> None:
     except click.exceptions.Exit as stop:
         code = stop.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("stopped; finished work is kept, and the same command continues it", err=True)
+        click.echo("stopped; finished work is saved, and the same command continues it", err=True)
         _leave(130)
     except Exception as error:
         code = _said(error)

@@ -80,7 +80,7 @@ class Place:
         for _ in range(times):
             os.kill(process.pid, signal.SIGINT)
         printed = self.end(started, 130)
-        assert times > 1 or printed.count("stopped; finished work is kept") == 1
+        assert times > 1 or printed.count("stopped; finished work is saved") == 1
         return printed
 
     def held_with(self, n: int, out: Path) -> bool:

@@ -177,7 +177,7 @@ def test_after_an_outage_the_same_command_finishes(
     before = len(server.hits)
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "fresh"))
     server.script = lambda hit: Fault("401") if hit.number > before + 20 else learner(hit)
-    with pytest.raises(RunError, match="give the same command"):
+    with pytest.raises(RunError, match="repeat the same command"):
         make(config, tmp_path, **fields)
     assert len(server.hits) <= before + 22
     with pytest.raises(RunError, match="unfinished compile"):  # the sidecar comes last
