@@ -126,7 +126,7 @@ def make_reranker(spec: str, model: str = "") -> Reranker | None:
     if spec.startswith(PREFIX):
         return CrossEncoder(spec.removeprefix(PREFIX))
     raise ConfigError(
-        f"unknown reranker {spec!r}; give none, maxsim, fastembed/NAME, an http address or lm"
+        f"unknown reranker {spec!r}; use one of none, maxsim, fastembed/NAME, lm or an http address"
     )
 
 

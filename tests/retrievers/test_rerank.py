@@ -84,7 +84,7 @@ def test_the_lm_orders_what_it_names_first(reply: Reply, expected: list[str]) ->
 
 
 def test_a_spec_that_is_none_names_those_that_are() -> None:
-    with pytest.raises(ConfigError, match="give none, maxsim"):
+    with pytest.raises(ConfigError, match="use one of none, maxsim"):
         make_reranker("maxism")
 
 
