@@ -225,7 +225,7 @@ function showPrograms() {
   };
   const row = (at) => node("tr", { class: isAlive(at) ? "alive" : "" }, shown.map((column) => node(column.row ? "th" : "td", { scope: column.row ? "row" : null, class: column.kind }, column.cell(at))));
   const { low, high, x } = differences();
-  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { width: 230, height: 16 }, ticks(low, high, 3).map((t) => label(x(t, 230), 11, "middle", t === 0 ? "0" : score(t).replace(/0+$/, "")))))));
+  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { width: 230, height: 16 }, ticks(low, high, 3).map((t) => label(x(t, 230), 11, "middle", t === 0 ? "0" : score(t).replace(/\.?0+$/, "")))))));
   const table = node("table", { class: "main" }, node("thead", {}, node("tr", {}, shown.map(head))), node("tbody", {}, sorted().map(row), axis));
   $("programs").replaceChildren(table);
   const { tests, clusters, n } = family();
