@@ -122,10 +122,10 @@ def is_installed(name: str) -> bool:
 
 
 def ensure(name: str) -> dict[str, Path]:
-    """Role -> path of each file of the model `name`, fetched where it is not there as it should be.
+    """Return role -> path of each file of the model `name`; fetch missing or damaged files.
 
     Raises:
-        ModelError: the bytes cannot be had, or do not match their SHA-256.
+        ModelError: The bytes are not available, or do not match their SHA-256.
     """
     model = find(name)
     paths = model.paths()
@@ -184,7 +184,7 @@ def _install(file: ModelFile, path: Path) -> None:
 
 
 def _from_hub(file: ModelFile, work: Path) -> Path | None:
-    """Return the file as the hub has it; None where it cannot be had there, which is said."""
+    """Return the file from the hub, or None after a message if it is not available there."""
     import huggingface_hub
 
     why: object = "not on the hub"

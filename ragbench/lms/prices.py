@@ -50,10 +50,10 @@ class Pricing:
     def cost(
         self, sent: int, got: int, *, cache_read: int = 0, cache_write: int = 0, thought: int = 0
     ) -> float | None:
-        """Return US dollars, or None where a billed kind of token has no known price.
+        """Return the cost in US dollars, or None if a billed kind of token has no known price.
 
-        `sent` and `got` are all tokens of the prompt and of the reply, those of special kinds
-        among them.
+        `sent` and `got` are all tokens of the prompt and of the reply, including those of special
+        kinds.
         """
         rates = {_READ: self.rates.get(_IN), _WRITTEN: self.rates.get(_IN),
                  _THOUGHT: self.rates.get(_OUT), **self.rates}  # fmt: skip

@@ -1,11 +1,11 @@
-"""A reply as a program may read it: what a server leaves in a text that is not part of the answer.
+"""Replies in the form that programs read, without the markup that servers leave in a text.
 
-Servers differ in what they split off a model's text. Here it is split once, before an adapter, a
-judge or the cache sees it: thoughts become the reasoning of the reply, marks of a chat template go,
-and a tool call that was left as text becomes a call (`written_calls`).
+Servers split a model's text differently. Here it is split once, before an adapter, a judge or the
+cache reads it: thoughts become the reasoning of the reply, marks of a chat template are removed,
+and a tool call left as text becomes a call (`written_calls`).
 
-The other way round, `escaped` makes marks harmless that stand in what a prompt quotes: a passage
-that holds `[[ ## answer ## ]]` or `</think>` could otherwise write the answer.
+In the other direction, `escaped` neutralizes marks in text that a prompt quotes: a passage with `[[
+## answer ## ]]` or `</think>` could otherwise write the answer.
 """
 
 import json
@@ -141,7 +141,7 @@ def split_thoughts(text: str, *, cut: bool = False, prompt: str = "") -> tuple[s
 
 
 def _by_channel(text: str) -> tuple[str, str]:
-    """Thoughts and answer of a text in channels: the answer is the last one called final."""
+    """Return thoughts and answer of a text in channels; the last final channel is the answer."""
     before, closed, after = text.rpartition("<channel|>")
     if closed and _CHANNEL.search(before):
         return _CHANNEL_END.sub("\n", _CHANNEL.sub("", before)), after

@@ -53,7 +53,7 @@ class Answers:
 
 
 def begin_call() -> None:
-    """From now on `forget_reply` means the reply to the call that this thread makes."""
+    """Make `forget_reply` apply to the reply of the call that this thread starts now."""
     _last.key = None
 
 

@@ -75,7 +75,7 @@ class HostedSpec:
 
     @property
     def by_litellm(self) -> bool:
-        """Whether LiteLLM makes the calls, not an HTTP client of DSPy."""
+        """Return True if LiteLLM makes the calls, not an HTTP client of DSPy."""
         return self.provider not in PROVIDERS
 
     def key(self) -> str | None:
@@ -89,10 +89,10 @@ class HostedSpec:
 
 
 def key_in(*variables: str) -> str | None:
-    """The key in the first of these variables of the environment that is set; None without any.
+    """Return the key in the first of these environment variables that is set, or None.
 
     Raises:
-        LMSetupError: it holds characters that cannot be sent as a key.
+        LMSetupError: The key contains characters that cannot be sent.
     """
     for name in variables:
         if key := os.environ.get(name):
@@ -106,10 +106,10 @@ def key_in(*variables: str) -> str | None:
 
 
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
-    """The parsed LM spec `text`, whose server is at `api_base` unless it names one after `@`.
+    """Parse the LM spec `text`; its server is at `api_base` unless it names one after `@`.
 
     Raises:
-        LMSetupError: it is malformed, or names a provider, a model or a file that does not exist.
+        LMSetupError: It is malformed, or names an unknown provider, model or file.
     """
     text = text.strip()
     if text == "local" or text.startswith("local:"):
@@ -207,7 +207,7 @@ def normalised(address: str) -> str:
 
 
 def place_of(address: str) -> str:
-    """Host, port, path and query of an address: what tells servers apart."""
+    """Return host, port, path and query of an address, which together identify a server."""
     url = urlsplit(address)
     port = f":{url.port}" if url.port else ""
     query = f"?{url.query}" if url.query else ""
@@ -217,8 +217,8 @@ def place_of(address: str) -> str:
 def load_dotenv(path: Path = Path(".env")) -> None:
     """Set the keys that a `.env` file has and the environment lacks.
 
-    Other variables are left out: whoever wrote the folder's file would decide what this process
-    and its children load, and where keys are sent.
+    Other variables are ignored: otherwise the author of the file could decide what code this
+    process and its children load, and where keys are sent.
     """
     if path.is_file():
         text = StringIO(path.read_text(encoding="utf-8", errors="replace"))

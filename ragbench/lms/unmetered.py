@@ -60,9 +60,9 @@ class UnmeteredCalls:
 
 @contextmanager
 def noticing_unmetered() -> Iterator[None]:
-    """Inside the block, calls that pass ragbench are counted; for code of a user only.
+    """Count calls inside the block that bypass ragbench; only for user-provided code.
 
-    DSPy calls modules in another way while there is a callback, which tracebacks in prompts show.
+    DSPy calls modules differently while there is a callback, and tracebacks in prompts show that.
     """
     calls = current().get(UnmeteredCalls) or UnmeteredCalls()
     callbacks = [*filter(lambda entry: entry is not calls, dspy.settings.callbacks), calls]
@@ -77,7 +77,7 @@ def keeps_limits() -> bool:
 
 
 def unmetered_reason() -> str:
-    """Why a limit cannot be kept: an LM was called past ragbench; "" if it can be kept."""
+    """Return why a limit cannot be kept, because a call bypassed ragbench; "" if it can."""
     calls = current().get(UnmeteredCalls)
     if calls is None or not calls.model or not keeps_limits():
         return ""

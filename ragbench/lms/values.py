@@ -1,7 +1,7 @@
-"""From what a model wrote in a field to a value of the field's type.
+"""Conversion of a model's text in a field to a value of the field's type.
 
-A value is read as DSPy reads it. What DSPy refuses is mended only where one meaning is plain
-("**Full.**", "85%", a bulleted list): anything else stays an error.
+A value is read as in DSPy. A value that DSPy refuses is repaired only if it has one clear meaning
+("**Full.**", "85%", a bulleted list). Anything else stays an error.
 """
 
 import ast
@@ -234,5 +234,5 @@ def _list(text: str, kind: type) -> list[Any]:
 
 
 def _plain(text: str) -> str:
-    """Lower-case words, single-spaced: "**[Fully_Supported].**" is "fully supported"."""
+    """Return lower-case words, single-spaced: "**[Fully_Supported].**" is "fully supported"."""
     return " ".join(re.sub(r"[\W_]", " ", text.casefold()).split())

@@ -1,11 +1,11 @@
-"""Makes calls to one server: breaker, rate limit, limits of spending, retries and the ledger.
+"""Calls to one server: breaker, rate limit, spending limits, retries and the ledger.
 
-Calls to LMs, to embedders and to rerankers all go through a `Caller`; what differs is the function
+Calls to LMs, embedders and rerankers all pass through a `Caller`. They differ only in the function
 that sends one request.
 
-When everything a server is asked fails, its breaker is open: calls wait instead of failing, and
-after growing pauses one of them is let through to probe. It is broken when that took too long, or
-cannot heal: calls are refused and the command comes to its end.
+If all calls to a server fail, its breaker opens: calls wait instead of failing, and after growing
+pauses one call probes the server. If this takes too long or the server cannot recover, the breaker
+is broken: calls are refused and the command ends.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _log = get(__name__)
 
 
 def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
-    """Return the error of a reply with neither a text nor a call, which is asked for once more."""
+    """Return the error of a reply with neither text nor call, which is requested once more."""
     error = lm15.ServerError(f"the reply has no content, and ended with {ending!r}", status=200)
     error.usage = usage
     error.once_more = True
@@ -69,9 +69,9 @@ def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
 
 @dataclass
 class Answered(Generic[Value]):
-    """What came of a call after so many attempts; `latency_s` with all retries and waits.
+    """The outcome of a call after all attempts; `latency_s` includes retries and waits.
 
-    `failed` is what the attempts before the last were billed, as far as they told it.
+    `failed` is the billed usage of the attempts before the last, if known.
     """
 
     reply: Reply[Value]
@@ -415,7 +415,7 @@ def _forbidden(error: BaseException | None) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return the first line of what the server said, with its status."""
+    """Return the first line of the server's message, with its status."""
     message = getattr(error, "message", "") or str(error)
     status = getattr(error, "status", None)
     line = redact(message.strip().partition("\n")[0])[:200]

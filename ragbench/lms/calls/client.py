@@ -1,8 +1,8 @@
-"""The client of an LM server: one attempt at a call, and what counts as its reply.
+"""The client of an LM server: one attempt at a call, and the reading of its reply.
 
-Retries, metering and limits are the caller's. A client knows where the server is, what its model is
-called there, and how its replies and errors read: by DSPy's router, over the one HTTP client. A
-reply with HTTP 200 that is no completion is an error of the server.
+Retries, metering and limits belong to the caller. A client knows the server's address, the model's
+name there, and the form of replies and errors: by DSPy's router, over the only HTTP client. A reply
+with HTTP 200 that is not a completion is an error of the server.
 """
 
 import json
@@ -121,10 +121,10 @@ class Wire:
         self._local = threading.local()
 
     def stream(self, request: Any) -> HttpReply:
-        """Return the reply to `request`, also where it is an error.
+        """Return the reply to `request`, even if it is an error.
 
         Raises:
-            lm15.LM15Error: there is none.
+            lm15.LM15Error: The server did not reply.
         """
         self._local.usage = None
         self._local.body = ""
@@ -150,7 +150,7 @@ class Wire:
         return replace(reply, body=json.dumps(content).encode())
 
     def _with_names(self, request: Any) -> Any:
-        """Return `request` with a person's headers, and the names that the server wants."""
+        """Return `request` with the user's headers and the names that the server requires."""
         content = request.body
         if self.renamed:
             body = json.loads(content)
@@ -196,7 +196,7 @@ class Wire:
 
 
 class HostedClient(Client):
-    """A model behind a server that somebody else runs; `send` is what stands for the network."""
+    """A model behind a remote server; `send` represents the network."""
 
     def __init__(
         self,
@@ -262,10 +262,10 @@ def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
 
 
 def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]) -> list[str]:
-    """Names of the models of the OpenAI-compatible server at `base`; empty if it has no such list.
+    """Return the model names of the OpenAI-compatible server at `base`; empty if it has no list.
 
     Raises:
-        LMSetupError: it cannot be reached, redirects, or refuses the key.
+        LMSetupError: It cannot be reached, redirects, or refuses the key.
     """
     http = HttpClient(CHECK_TIMEOUT_S, max_bytes=_LIST_BYTES)
     try:
@@ -290,11 +290,11 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
 
 
 def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
-    """Return the tokens that a reply says it took, or None where it tells none.
+    """Return the tokens that a reply reports, or None if it reports none.
 
-    A count that cannot be true is left out, each by itself. Those of the prompt include what the
-    provider's cache read and wrote, those of the reply what was thought, whether the provider
-    counts them apart or not. Knows the protocols of OpenAI (chat), Anthropic and Gemini.
+    An impossible count is dropped without the others. Prompt tokens include those that the
+    provider's cache read and wrote, and reply tokens include reasoning, whether or not the provider
+    counts them separately. Supports the protocols of OpenAI (chat), Anthropic and Gemini.
     """
     counts: dict[str, Any] = {}
     usages = [usage for usage in map(body.get, _COUNTS) if isinstance(usage, Mapping)]

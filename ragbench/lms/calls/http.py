@@ -1,7 +1,7 @@
-"""The one HTTP client: it follows no redirect, and bounds every reply in size and in time.
+"""The only HTTP client: it follows no redirect and bounds every reply in size and time.
 
-What is sent carries a key, so a server may not say where else it goes. A whole reply has to be
-there when the time is over, which ends with the question's and soon after the command was stopped.
+Requests carry a key, so a server may not redirect them. A whole reply must arrive before the time
+limit, which ends with that of the question, and soon after the command was stopped.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The clients of models that are not reached by DSPy's router at an HTTP address.
+"""Clients of models that DSPy's router does not reach at an HTTP address.
 
-Local ones, those that are handed over as objects, and those of LiteLLM's providers.
+These are local models, models passed as objects, and models of LiteLLM's providers.
 """
 
 import threading

@@ -32,7 +32,7 @@ MAX_REPLY_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Server:
-    """Where a service is, and the variable of the environment that its key comes from."""
+    """Address of a service, and the environment variable of its key."""
 
     provider: str
     model: str
@@ -46,7 +46,7 @@ class Server:
 
 
 class TooLargeError(LMSetupError):
-    """A server takes no request of so many or so long texts."""
+    """Error of a server that refuses so many or such long texts in one request."""
 
 
 class TextsRefusedError(LMUnavailableError):
