@@ -42,6 +42,6 @@ def available_cores(cgroup: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
     try:
         quota, period = cgroup.read_text("ascii").split()
         limit = int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # no container, or "max"
+    except (OSError, ValueError, ZeroDivisionError):  # not in a container, or "max"
         return cores
     return max(1, min(cores, math.ceil(limit)))

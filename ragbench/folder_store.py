@@ -155,7 +155,7 @@ class FolderStore:
 
     def _write(self, key: str, make: Callable[[Path], dict[str, Any]]) -> None:
         """Put the folder `key` into its place, once `make` has written and described its files."""
-        for leftover in self.root.glob(f".{key}-*"):  # of a build that was killed
+        for leftover in self.root.glob(f".{key}-*"):  # left by a build that was killed
             shutil.rmtree(leftover)
         folder = self.root / f".{key}-{secrets.token_hex(4)}"
         folder.mkdir()

@@ -64,12 +64,12 @@ class PassageSource(Sequence[Passage]):
     @property
     @abstractmethod
     def digest(self) -> str:
-        """As `Corpus.digest`."""
+        """Digest like `Corpus.digest`."""
 
     @property
     @abstractmethod
     def positions(self) -> Mapping[str, int]:
-        """As `Corpus.positions`."""
+        """Positions like `Corpus.positions`."""
 
     @abstractmethod
     def titled(self, title: str) -> Sequence[int]:

@@ -218,8 +218,8 @@ class LMSettings(Knobs):
     )
     price_for: dict[str, str] = option(
         {},
-        "the same for another LM, as it is given (teacher, prompt LM, LM of a "
-        "role); repeat for more",
+        "price of another LM, by its spec (teacher, prompt LM, LM of a role); "
+        "repeat for more",
         metavar="SPEC=in=USD,out=USD",
         incidental=True,
     )

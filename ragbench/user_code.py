@@ -114,7 +114,7 @@ def load_object(spec: str, option: str) -> Any:
     try:
         with contained(place):
             module = _import_current(place)
-    except Exception as error:  # whatever a module raises while it is imported
+    except Exception as error:  # a module may raise any error during import
         raise ConfigError(f"{option} {spec}: {type(error).__name__}: {error}") from None
     if not hasattr(module, name):
         raise ConfigError(f"{place} has no {name!r}; give {option} {place}:NAME")
@@ -130,7 +130,7 @@ def _import_current(place: str) -> ModuleType:
         name = f"ragbench_user_{file.stem}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
         spec = importlib.util.spec_from_file_location(name, file)
     else:
-        if "" not in sys.path:  # a console script does not look there by itself
+        if "" not in sys.path:  # a console script does not search there by default
             sys.path.insert(0, "")
         importlib.invalidate_caches()
         name = place

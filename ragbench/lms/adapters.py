@@ -40,7 +40,7 @@ _LOOSE_HEADER = re.compile(
 )
 
 
-#: Providers that show a model the schema that its reply is held to.
+#: Providers that show the model the schema of its reply.
 _SCHEMA_SHOWN = ("openai/", "azure/", "anthropic/", "gemini/", "vertex_ai/")
 #: DSPy's text on a field's schema in the system message.
 _SCHEMA_NOTE = re.compile(
@@ -129,7 +129,7 @@ def _system_message(
     # The fields of nested types in the order written; DSPy sorts them by name.
     for field in signature.output_fields.values() if "JSON schema" in message else ():
         schema = TypeAdapter(field.annotation).json_schema()
-        for depth in (1, 2):  # as a chat shows it, and within JSON
+        for depth in (1, 2):  # in a chat section and within JSON
             message = message.replace(_shown(_by_name(schema), depth), _shown(schema, depth))
     return message
 
@@ -177,7 +177,7 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         value = repaired_json(completion)
         if not isinstance(value, dict) and "{" in completion:
             value = repaired_json(completion[completion.find("{") : completion.rfind("}") + 1])
-        fields: Fields = {}  # of several objects, of each field the last one counts
+        fields: Fields = {}  # if there are several objects, the last value of each field counts
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict):
                 fields.update(item)

@@ -110,7 +110,7 @@ class MeteredEngine:
             # Of DSPy's tree, or DSPy would hide it in an error of its own.
             raise LMConfigurationError(str(error), model=self.identity) from error
         config = request.config
-        if not config.max_tokens and self.sends_limit:  # or what is reserved is none
+        if not config.max_tokens and self.sends_limit:  # or nothing would be reserved
             config = replace(config, max_tokens=UNBOUNDED_REPLY)
             request = replace(request, config=config)
         # A token a byte, until a reply has told better.
@@ -153,7 +153,7 @@ class MeteredEngine:
             if is_empty(response) and response.finish_reason not in EVENTS:
                 blank.append(response)
                 if len(blank) > 1 and response.text:
-                    return self._counted(request, response)  # blanks are what it has to say
+                    return self._counted(request, response)  # the model answers with blanks only
                 raise empty_reply(response.finish_reason, response.usage)
         except LM15Error as error:
             error.negotiated = self.terms.learn(error, request)
@@ -165,7 +165,7 @@ class MeteredEngine:
         return self._counted(request, response)
 
     def _counted(self, request: Request, response: Response) -> Reply[Response]:
-        """Return `response` with what it took, estimated where the server does not say."""
+        """Return `response` with its usage, estimated if the server states none."""
         stated = response.usage
         size = prompt_bytes(request)
         text = response.text or ""
@@ -230,7 +230,7 @@ class MeteredEngine:
         )
 
     def _filed(self, answered: Answered[Response]) -> Response:
-        """Return the response, with what the call took in it; that is filed."""
+        """File the usage of the call and return the response with it."""
         response = answered.reply.value
         usage = response.usage
         meter = {
@@ -249,7 +249,7 @@ class MeteredEngine:
         return replace(response, id=None, provider_data={METER_KEY: meter})
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a call took, with what that costs at the price of now."""
+        """Return the usage of a call, with its cost at the present price."""
         call = self.pricing.apply(Call(self.identity, **meter))
         return {**meter, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 

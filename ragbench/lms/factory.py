@@ -169,14 +169,14 @@ def _of_object(
         pricing=price or Pricing({} if own_server else map_entry(provider, model)),
         capabilities=_capabilities(lm),
     )
-    engine.sends_limit = False  # what it is sent, it says itself
+    engine.sends_limit = False  # the object itself reports its requests
     metered = RagbenchLM(engine, cache=settings.cache)
     metered.stand_for(lm, seeded)
     return metered
 
 
 def _local_identity(spec: LocalSpec) -> str:
-    """Weights, quantisation and server build: two of them must not share cached answers."""
+    """Return weights, quantization and server build, which cached answers depend on."""
     if spec.gguf is None:
         weights = Path(find_model(spec.name).files[0].name).stem
     else:
@@ -200,7 +200,7 @@ def _known(model: str, engine: str) -> Capabilities:
 
 
 def _capabilities(lm: dspy.BaseLM) -> Capabilities:
-    """Return what DSPy knows of a model."""
+    """Return the capabilities that DSPy declares for a model."""
     return Capabilities(
         response_schema=lm.supports_response_schema,
         function_calling=lm.supports_function_calling,

@@ -21,7 +21,7 @@ from ragbench.lms.reply_cache import begin_call, forget_reply
 _COUNTED = frozenset(
     {"n", "max_tokens", "max_completion_tokens", "stop", "tools", "tool_choice", "response_format"}
 )
-#: The setting of DSPy that is set while a module of a person's own answers a question.
+#: DSPy setting that is set while a user-defined module answers a question.
 OWN = "ragbench_own_module"
 
 
@@ -32,7 +32,7 @@ class RagbenchLM(dspy.LM):
     because DSPy's cache distinguishes models by that string only.
     """
 
-    #: What is added to the number of a rollout, so that two compiles draw different samples.
+    #: Offset of the rollout number, so that two compiles draw different samples.
     first_rollout = 0
     #: The LM object that answers, if the user passed one.
     given: dspy.BaseLM | None = None
@@ -56,7 +56,7 @@ class RagbenchLM(dspy.LM):
         self.model_type = lm.model_type
         self.use_developer_role = getattr(lm, "use_developer_role", False)
         self.callbacks = lm.callbacks
-        self.history = lm.history  # which its owner looks at
+        self.history = lm.history  # because its owner reads it
         settings = {k: value for k, value in lm.kwargs.items() if k not in CLIENT_SETTINGS}
         self.kwargs = {**settings, **changed}
 
@@ -76,7 +76,7 @@ class RagbenchLM(dspy.LM):
 
     @property
     def pricing(self) -> Pricing:
-        """How its calls are priced; `pricing.known` says whether a cost limit can be kept."""
+        """Prices of its calls; `pricing.known` is True if a cost limit can be kept."""
         return self.metered.pricing
 
     def check(self, purpose: str = "") -> None:

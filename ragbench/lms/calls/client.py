@@ -58,7 +58,7 @@ _ROUTES = {"openai": "openai-chat", "ollama_chat": "ollama", "hosted_vllm": "vll
            "moonshot": "moonshotai"}  # fmt: skip
 #: Names of the part of a reply that counts tokens: OpenAI's and Anthropic's, and Gemini's.
 _COUNTS = ("usage", "usageMetadata")
-#: What is counted -> its names, in the protocols of OpenAI, Anthropic and Gemini.
+#: Count -> its names in the protocols of OpenAI, Anthropic and Gemini.
 _COUNTED = {
     "prompt": ("prompt_tokens", "input_tokens", "promptTokenCount"),
     "reply": ("completion_tokens", "output_tokens", "candidatesTokenCount"),
@@ -114,7 +114,7 @@ class Wire:
         self._send = send
         #: DSPy's name of the provider.
         self.provider = ""
-        #: Headers that are sent beside the protocol's.
+        #: Headers in addition to the protocol's.
         self.headers = headers or {}
         #: Parameters that are sent under another name.
         self.renamed: dict[str, str] = {}

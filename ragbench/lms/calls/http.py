@@ -41,7 +41,7 @@ _OWN_HEADERS = frozenset({"host", "content-length", "accept-encoding", "connecti
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """What is sent; `dspy.lm15` hands over a like object."""
+    """A request; `dspy.lm15` passes a similar object."""
 
     method: str
     url: str
@@ -62,7 +62,7 @@ class HttpReply(AbstractContextManager["HttpReply"]):
         return self.body
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def __exit__(self, *error: object) -> None:
         pass
@@ -80,7 +80,7 @@ class HttpClient:
         finalize(self, _close_all, self._made)
 
     def send(self, request: Any) -> HttpReply:
-        """Return the whole reply, also where it is an error.
+        """Return the whole reply, even if it is an error.
 
         Raises:
             lm15.TimeoutError: it was not there in time.

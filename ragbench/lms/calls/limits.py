@@ -30,7 +30,7 @@ Value = TypeVar("Value")
 
 #: Most tokens of a reply for which the request states no limit; of reasoning models the least.
 UNBOUNDED_REPLY = 16_000
-#: The cure where the price of an LM can be given.
+#: Fix if the user can give the price of an LM.
 GIVE_PRICE = "--price in=0.15,out=0.60 (US dollars per million tokens), or "
 
 
@@ -112,7 +112,7 @@ class Spent:
     #: The limit that was reached, as given on the command line, or the server that is down for
     #: good; None while neither is.
     stopped_by: str | None = None
-    #: What the block ends with where no limit but an LM that is down stopped it.
+    #: Error that ends the block if an LM that is down stopped it, not a limit.
     error: RagbenchError | None = None
     under_way: list[Reservation] = field(default_factory=list, repr=False)
     _start: float = field(default_factory=time.monotonic)
@@ -268,7 +268,7 @@ def room() -> Amount:
 
 @dataclass(frozen=True)
 class Scope:
-    """What one call falls under: the limits of its command, its question's time, and the stop.
+    """Scope of one call: the limits of its command, its question's time, and the stop.
 
     A call takes its scope along from its start, so that a thread which outlives the command, asleep
     between two attempts, is still held to the limits under which it began.
@@ -279,7 +279,7 @@ class Scope:
 
     @classmethod
     def current(cls) -> Scope:
-        """That of a call which begins now."""
+        """Return the scope of a call that begins now."""
         return cls(active(), current().deadline)
 
     def over(self) -> bool:
@@ -352,7 +352,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Reply(Generic[Value]):
-    """What a server answered, as the caller reads it, and what it took; an unknown cost is None."""
+    """A server's reply as the caller reads it, and its usage; an unknown cost is None."""
 
     value: Value
     tokens: int

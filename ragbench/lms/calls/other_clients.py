@@ -111,7 +111,7 @@ class Asked:
     prompt: Any
     messages: Any
     settings: Mapping[str, Any]
-    #: Those of the settings that were given at the call.
+    #: Settings that the call passed.
     at_call: Mapping[str, Any]
 
 
@@ -123,7 +123,7 @@ class GivenClient(Client):
 
     def __init__(self, lm: dspy.BaseLM) -> None:
         self._lm = lm.copy(cache=False, num_retries=0)
-        # What is told of the call is told once, by the metered LM around this one.
+        # The metered LM around this one reports the call once.
         self._lm.callbacks = []
         self._lm.update_history = _note
         self.provider = lm.model.partition("/")[0]
@@ -153,7 +153,7 @@ class GivenClient(Client):
                 del settings[name]
         settings.pop("rollout_id", None)
         if settings.get("n") or self._lm.kwargs.get("n"):
-            settings["n"] = 1  # each sample is asked for by itself
+            settings["n"] = 1  # one request for each sample
         # The LM around this one has warned already, where messages are none of an adapter's.
         quiet = private("dspy.clients._deprecation.adapter_message_call", _FEATURE)
         with quiet(self._lm, call.messages):
@@ -166,7 +166,7 @@ class GivenClient(Client):
             answered = noted[-1]["response"]
         if isinstance(answered, Response):
             return answered
-        with suppress(Exception):  # whatever a stranger's LM noted
+        with suppress(Exception):  # any entry that a third-party LM wrote
             convert = private("dspy.clients.lm15_boundary.response_value", _FEATURE)
             response: Response = convert(answered, self._lm.model_type, request)
             return response
@@ -189,7 +189,7 @@ def _note(entry: dict[str, Any]) -> None:
         noted.append(entry)
 
 
-#: Settings of an LM that say how it is reached, and not what it is asked.
+#: Settings of an LM that concern its connection, not the request.
 CLIENT_SETTINGS = frozenset(
     {"api_key", "api_base", "base_url", "headers", "extra_headers", "timeout", "api_version"}
     | {"azure_ad_token_provider", "organization", "project", "extra_query", "custom_llm_provider"}
@@ -252,7 +252,7 @@ class LiteLLMClient(GivenClient):
         spec = self.spec
         missing: list[str] = []
         if spec.api_base is None and spec.provider in ("azure", "azure_ai"):
-            # Every customer has an address of their own.
+            # Each customer has a separate address.
             missing = [f"{spec.provider.upper()}_API_BASE (or --api-base)"]
         if spec.api_base is None and spec.key_variables and not spec.key():
             import litellm  # takes seconds

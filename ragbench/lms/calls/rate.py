@@ -100,7 +100,7 @@ class Rate:
         """Record that the server rejected `call` with 429."""
         self.n_open -= 1
         call.rejected = True
-        if call.at <= self._cut_at:  # of the rejections that were answered by the last cut
+        if call.at <= self._cut_at:  # one of the rejections that caused the last cut
             return
         # Calls that started later are not counted: a rejection comes sooner than an answer.
         started = [earlier.rejected for earlier in self._recent if earlier.at <= call.at]

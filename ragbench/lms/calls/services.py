@@ -41,7 +41,7 @@ class Server:
 
     @property
     def key(self) -> str:
-        """The key as the environment has it now; `none` where it has none."""
+        """The present key in the environment; `none` if there is none."""
         return key_in(self.key_variable) or "none"
 
 
