@@ -130,9 +130,9 @@ def test_a_run_that_is_taken_up_again_says_so(
     shared: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = rb.evaluate("vanilla", **{**shared, "limit": 1})
-    assert "taken up again" not in capsys.readouterr().err
+    assert "Resuming" not in capsys.readouterr().err
     rb.evaluate("vanilla", **{**shared, "limit": 2})
-    line = f"{run.folder} is taken up again: 1 of 2 answers stand, 1 questions are asked\n"
+    line = f"Resuming {run.folder}: 1 of 2 questions answered, 1 to run\n"
     assert line in capsys.readouterr().err
 
 

@@ -265,14 +265,14 @@ def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
 
 
 def read_predictor(path: Path, name: str, predictor: Any, state: Any) -> None:
-    """Load `state`, which stands in the file `path`, into the predictor `name`.
+    """Load `state` from the file `path` into the predictor `name`.
 
     Raises:
-        RunError: it is malformed, or has an LM of its own.
+        RunError: It is malformed, or it has an LM.
     """
     try:
         if state.get("lm"):
-            raise RunError(f"{path} carries an LM of its own; compile again")
+            raise RunError(f"{path} has its own LM; compile again")
         predictor.load_state(state)
         for demo in getattr(predictor, "demos", ()):  # DSPy takes any list
             dict(demo)

@@ -35,7 +35,7 @@ from ragbench.record import total
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore
 
-#: Called with one line at a time of what a person should see.
+#: Receiver of one output line at a time.
 OnMessage = Callable[[str], None]
 #: Program runs after which an optimizer of unknown cost is ended: for each call that is left of a
 #: limit, most of them from the cache, or without a limit for each question.

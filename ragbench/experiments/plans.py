@@ -77,9 +77,9 @@ def make_plan(
         RagbenchError: The settings, the data or the optimizer do not fit.
     """
     if config.compiled is not None:
-        raise ConfigError("compile starts from a program as it is; leave --compiled out")
+        raise ConfigError("compile needs an uncompiled program; leave --compiled out")
     if config.form or config.votes > 1:
-        raise ConfigError("compile starts from a program as it is; leave form and votes out")
+        raise ConfigError("compile needs an unchanged program; leave form and votes out")
     optimizer = make_optimizer(settings)
     scorer = optimizers.make_scorer(settings.optimizer_metric)
     folder = compile_folder(config, settings)

@@ -1,9 +1,9 @@
-"""Which of several programs to use: the cheapest one over which no other is worth its price.
+"""Advice on which of several programs to use: the cheapest without a rival worth its price.
 
-A program is advised only if the gain of every other one over it is shown to be below `worth`, and
-if every cheaper one is shown worse. Else the advice is that the questions do not tell, and how many
-would. Programs whose right answers lack their evidence are left out. All tests are those of one
-family (`compare.family`). Nothing depends on the order of the runs or of their records.
+A program is recommended only if the gain of every other one over it is significantly below `worth`,
+and every cheaper one is significantly worse. Otherwise the advice is undecided, with the required
+number of questions. Programs whose right answers lack evidence are excluded. All tests are those of
+one family (`compare.family`). The order of the runs and of their records has no effect.
 """
 
 import math

@@ -1,20 +1,23 @@
-"""When a program leaves a race, and how sure that is.
+"""Rules by which programs leave a race, and their error rates.
 
-Programs answer the same questions, block by block, and one may look after each. A program is out
+All programs answer the same questions, batch by batch, and the rules apply after each batch. A
+program is eliminated if
 
-- where another one that is still in is shown to score more (*beaten*),
-- where it is more expensive than another one and is shown to gain less over it than it would have
-  to (*not worth it*). It is more expensive only if the 95 % interval of the ratio of their costs
-  lies above 1 + `worth`: observed means miss questions that run away,
-- where it is shown to take longer than it may, for more than one question in twenty (*too slow*).
+- another active program has a significantly higher score (*beaten*),
+- it is more expensive than another one, and its gain over that one is significantly smaller than
+  required (*not worth it*). It is more expensive only if the 95 % interval of the ratio of their
+  costs lies above 1 + `worth`: observed means miss runaway questions,
+- it is significantly too slow: it exceeds the time limit for more than one question in twenty (*too
+  slow*).
 
-"Shown" is by betting (Waudby-Smith and Ramdas 2024, arXiv:2010.09686): capital that starts at 1
-and is expected to stay there or to fall if the claim is false reaches 1/alpha at most with chance
-alpha, however often one looks. For the best program to be lost, one of the K - 1 others has to win
-a false bet against it, so each bet has alpha / (K - 1), half of it for each of the first two rules
-where both are in use. Where questions vary together, the unit of a bet is the sum over their
-cluster, as a share of what the largest cluster can reach: large clusters count as much as their
-questions do, and no document can decide by itself.
+The tests are by betting (Waudby-Smith and Ramdas 2024, arXiv:2010.09686). Wealth starts at 1. If
+the
+claim is false, its expectation does not grow, so it reaches 1/alpha with probability at most alpha,
+for any number of looks. The best program is eliminated only if one of the K - 1 others wins a false
+bet against it. So each bet has alpha / (K - 1), or half of it for each of the first two rules if
+both are in use. If questions vary together, the unit of a bet is the sum over their cluster, as a
+share of the maximum of the largest cluster. So large clusters have the weight of their questions,
+and no document decides by itself.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ def conclusion(
         if against_votes == "worse":
             sentence += f", and is worse than {votes}"
         return sentence
-    # What it also does, what is the reverse, and what is not shown.
+    # Words for better, worse and not significant.
     controls = (
         (outcomes.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not shown to help"),
          "where the answer's form is repaired"),

@@ -242,8 +242,8 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     sent = is_kept(spec) or lm.kwargs.get("temperature") is not None
     if main and config.temperature not in ("none", 0) and not sent:
         raise ConfigError(
-            f"nothing reads temperature={config.temperature}: {lm.model} takes none; leave it out, "
-            "or give none"
+            f"temperature={config.temperature} has no effect: {lm.model} does not accept it; "
+            "leave it out, or give none"
         )
     check_price(
         lm.model,

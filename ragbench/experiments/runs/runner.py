@@ -165,8 +165,8 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
             watch.say(line)
         if finished and (todo or not line):
             watch.say(
-                f"{folder} is taken up again: {done} of {len(run_context.examples)} answers "
-                f"stand, {len(todo)} questions are asked"
+                f"Resuming {folder}: {done} of {len(run_context.examples)} questions answered, "
+                f"{len(todo)} to run"
             )
         if todo:
             try:
@@ -278,8 +278,8 @@ def prepare(
         check_limits()
     except dspy.LMError as error:
         raise LMUnavailableError(
-            f"what all questions share could not be made: {type(error).__name__}: "
-            f"{redact(str(error))}; what was read is kept, and the same command continues"
+            f"cannot build the index or shared parts: {type(error).__name__}: "
+            f"{redact(str(error))}; finished calls are saved, and the same command continues"
         ) from error
 
 

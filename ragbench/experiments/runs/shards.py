@@ -153,8 +153,8 @@ def ask_in_shards(
             if all(ended):
                 return [example for example in todo if example.qid not in asked_qids]
     raise RunError(
-        f"processes of shards were killed {_TRIES} times, perhaps for want of memory; what they "
-        "recorded is kept, and the same command continues"
+        f"shard processes died {_TRIES} times, perhaps from a lack of memory; their records are "
+        "saved, and the same command continues"
     )
 
 
