@@ -277,16 +277,16 @@ def _study(search: Search) -> optuna.Study:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # a kill's
         study.tell(trial.number, state=TrialState.FAIL)
     if not study.get_trials(deepcopy=False):
-        given = {}
+        start = {}
         for name, values in search.space.items():
-            given[name] = getattr(search.defaults, name, None)
+            start[name] = getattr(search.defaults, name, None)
             try:
-                fits = values._contains(values.to_internal_repr(given[name]))
+                fits = values._contains(values.to_internal_repr(start[name]))
             except (ValueError, TypeError):  # a choice that the space does not have
                 fits = False
             if not fits:
                 return study
-        study.enqueue_trial(given)
+        study.enqueue_trial(start)
     return study
 
 

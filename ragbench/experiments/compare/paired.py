@@ -127,10 +127,10 @@ class Shared:
         if kind.score_range is None:
             return with_extremes(of_complete, [replace(of_complete, interval=None)], unscored)
         extremes = []
-        asked = list(compress(self.qids, partly))
+        scored_qids = list(compress(self.qids, partly))
         for ends in (kind.score_range, kind.score_range[::-1]):
             filled = np.where(missing, np.repeat(ends, [len(a), len(b)])[:, None], scores)
-            extremes.append(self._compared(a, b, asked, filled[:, partly], metric, method))
+            extremes.append(self._compared(a, b, scored_qids, filled[:, partly], metric, method))
         return with_extremes(of_complete, extremes, unscored)
 
     def _compared(

@@ -26,8 +26,8 @@ def reuse_line(config: RunConfig, work: str, written: float, *also: str | None) 
         also: More names that may be external code, such as the metric of a compile.
     """
     settings = (config.retriever_set, config.set)
-    names = names_within(config.program, config.retriever, config.adapter, *settings, *also)
-    places = dict.fromkeys(Path(name.rpartition(":")[0]).name for name in names)
+    code_names = names_within(config.program, config.retriever, config.adapter, *settings, *also)
+    places = dict.fromkeys(Path(name.rpartition(":")[0]).name for name in code_names)
     objects = (config.program, config.retriever, config.adapter, config.lm, *also)
     words = [tag_of(key) for key in objects if key and is_named(key)]
     day = time.strftime("%d %b %H:%M", time.localtime(written))

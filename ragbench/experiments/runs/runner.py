@@ -177,12 +177,12 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
         if not is_run(folder):  # a limit may have let nothing begin
             return Evaluation(opened, card=card, stopped_by=stopped)
         qids = [str(example.qid) for example in run_context.examples]
-        asked = Evaluation(opened, opened.records.only(qids), stopped_by=stopped)
-        everything = asked
+        evaluation = Evaluation(opened, opened.records.only(qids), stopped_by=stopped)
+        everything = evaluation
         if not set(qids).issuperset(opened.records):
             everything = Evaluation(opened)
         write_json(folder / SUMMARY, everything.stored())
-        return asked
+        return evaluation
 
 
 def _answer(

@@ -150,9 +150,9 @@ def headline_intervals(records: StoredRecords) -> dict[str, Interval]:
     intervals = {}
     for name in HEADLINE:
         metric = get_metric(name)
-        found = mean_of_run(records, records.column(metric.score), metric.score_range)
-        if found and found.interval:
-            intervals[name] = found.interval
+        estimate = mean_of_run(records, records.column(metric.score), metric.score_range)
+        if estimate and estimate.interval:
+            intervals[name] = estimate.interval
     return intervals
 
 
