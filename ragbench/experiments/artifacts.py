@@ -106,7 +106,7 @@ class Sidecar(Part):
     predictors: dict[str, str]
     #: Digest of all that runs: `program.json` and `files`.
     program_sha256: str
-    #: What the optimizer keeps beside the state, such as a bank of examples.
+    #: Files of the optimizer next to the state, such as a bank of examples.
     files: list[str] = Field(default_factory=list)
     data: DataCard
     optimizer: dict[str, Any]
@@ -119,7 +119,7 @@ class Sidecar(Part):
     cost: dict[str, Any]
     #: What is said of the outcome, in a word; see `compile.Outcome`.
     outcome: str = ""
-    #: Why replies of the prompt LM were left out, one text each.
+    #: Reason for each excluded reply of the prompt LM.
     left_out: list[str] = Field(default_factory=list)
     #: Predictors whose instruction holds an answer of a training question, where it did not before.
     leak: int = 0
@@ -220,7 +220,7 @@ def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
     for name, predictor in predictors.items():
         read_predictor(folder / PROGRAM, name, predictor, state[name])
     name = str(sidecar.optimizer.get("name", ""))
-    if sidecar.files and name in OPTIMIZERS.names():  # more beside the state, such as a bank
+    if sidecar.files and name in OPTIMIZERS.names():  # Other files, such as a bank.
         files = {file: read_object(folder / file) for file in sidecar.files}
         OPTIMIZERS.get(name).attach(program, files)
     return sidecar

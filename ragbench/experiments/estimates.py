@@ -218,7 +218,7 @@ def _bounds(run_context: RunContext) -> tuple[Spend, Spend]:
     if _has_own_limits(run_context):
         least = NOTHING
         most = Spend(math.inf, math.inf, math.inf)
-    if run_context.role_lms:  # whose prices differ
+    if run_context.role_lms:  # Their prices differ.
         least = least._replace(cost=0.0)
         most = most._replace(cost=math.inf)
     if any(retriever_calls(run_context)):

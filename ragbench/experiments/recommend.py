@@ -211,7 +211,7 @@ def advise(
     """
     kind = metrics.get_metric(metric)
     if not kind.higher_is_better or kind.score_range is None:
-        raise ConfigError(f"{metric} is no measure of accuracy; give --metric f1 or em")
+        raise ConfigError(f"{metric} is not an accuracy metric; give --metric f1 or em")
     if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
         raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
     groups: list[Sequence[Evaluation]] = []
