@@ -99,7 +99,7 @@ def allow_typed(words: Iterable[str]) -> None:
 
 
 def load_object(spec: str, option: str) -> Any:
-    """Return the object that `spec` names; its file is imported anew if it has changed since.
+    """Return the object that `spec` names; its file is imported again if it has changed.
 
     Raises:
         ConfigError: the user did not give this name, it cannot be imported, or has no such object;
@@ -161,7 +161,7 @@ def _import_current(place: str) -> ModuleType:
 
 @contextmanager
 def contained(name: str, boundary: str = "") -> Iterator[None]:
-    """Let what leaves the block be an `Exception`: of a SystemExit a RuntimeError is made.
+    """Let only an `Exception` leave the block: turn a SystemExit into a RuntimeError.
 
     `name` says what ran inside. Ctrl-C and ragbench's own `StopSignal` pass. An error is marked
     with `boundary`, unless an inner block marked it: what a question failed at, where the class of

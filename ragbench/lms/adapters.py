@@ -59,7 +59,7 @@ class LenientParsing(dspy.Adapter):
     """Shared part of the adapters: from raw values to typed ones. `_raw` finds the raw ones."""
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Leave methods as they are: DSPy would tell callbacks of each once more for a subclass."""
+        """Leave methods unchanged: for a subclass, DSPy would notify callbacks twice."""
 
     def format_system_message(self, signature: SignatureType) -> str:
         native = self.use_native_function_calling

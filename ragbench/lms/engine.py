@@ -107,7 +107,7 @@ class MeteredEngine:
         try:
             self.client.prepare()
         except RagbenchError as error:
-            # Of DSPy's tree, or DSPy would hide it in an error of its own.
+            # Use DSPy's error class, or DSPy would hide this error in another one.
             raise LMConfigurationError(str(error), model=self.identity) from error
         config = request.config
         if not config.max_tokens and self.sends_limit:  # or nothing would be reserved

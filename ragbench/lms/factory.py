@@ -60,7 +60,7 @@ def make_lm(
     schema: bool | None = None,
     **fields: Any,
 ) -> RagbenchLM:
-    """The LM of `spec`; nothing is started, sent or fetched before its first call or `check`.
+    """Return the LM of `spec`, which starts, sends and fetches nothing before a call or `check`.
 
     How it is asked is in `settings`, or in `fields` of them (docs/models.md). Without `timeout`, an
     attempt has 600 seconds of a local model and 120 of others. `schema` says whether the server
@@ -219,7 +219,7 @@ def keep_lm(lm: dspy.BaseLM, *, name: str = "") -> str:
 
 
 def _content_of(lm: dspy.BaseLM) -> str:
-    """A hash of all settings that change a request; "" if they are not JSON, or code was added."""
+    """Return a hash of the request settings; "" if they are not JSON, or code was added."""
     replaced = any(callable(getattr(type(lm), name, None)) for name in vars(lm))
     if type(lm) not in (dspy.LM, RagbenchLM) or replaced or getattr(lm, "given", None):
         return ""

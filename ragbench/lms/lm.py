@@ -47,7 +47,7 @@ class RagbenchLM(dspy.LM):
         )
 
     def stand_for(self, lm: dspy.BaseLM, changed: Mapping[str, Any]) -> None:
-        """Be to a module what `lm` is: of its name, its settings, but `changed`, and its history.
+        """Represent `lm` to a module: its name, its settings except `changed`, and its history.
 
         DSPy's cache distinguishes it by the engine's identity, as part of the rollout.
         """
@@ -120,7 +120,7 @@ class RagbenchLM(dspy.LM):
         return Asked(prompt, messages, settings, at_call)
 
     def _passed(self, call: Asked) -> dict[str, Any]:
-        """The settings with which DSPy prepares `call`.
+        """Return the settings with which DSPy prepares `call`.
 
         An object that answers is sent all of its settings, also those that no request of DSPy can
         hold. DSPy passes only what limits and replies depend on. All settings are part of the

@@ -19,7 +19,7 @@ _last = threading.local()
 
 
 class Answers:
-    """The disk under DSPy's cache.
+    """Disk cache of DSPy.
 
     An answer that was changed, and a disk that cannot be used, cost a new call and nothing else.
     """
@@ -31,7 +31,7 @@ class Answers:
         return self.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """Return what is kept under `key`; None where nothing is, or what is there was changed."""
+        """Return the value cached under `key`; None if it is missing or was changed."""
         _last.key = key
         rows = self._rows.get([key.encode()])
         if rows:
@@ -44,7 +44,7 @@ class Answers:
         self._rows.put({key.encode(): json.dumps(value).encode()})
 
     def delete(self, key: str) -> None:
-        """Let go of what is under `key`."""
+        """Delete the value cached under `key`."""
         self._rows.delete(key.encode())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""LM specs: what a person writes after `--lm`, and what it says about provider, model and server.
+"""LM specs: the value of `--lm`, with its provider, model and server.
 
 local                       the default local model
 local:qwen2.5-coder-1.5b    another model of `ragbench list models`
@@ -48,7 +48,7 @@ _OTHER_KEYS: dict[str, tuple[str, ...]] = {
     "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHER_API_KEY"),
     "vertex_ai": (),
 }
-#: Servers that a person runs, most often without a key; they constrain decoding by a schema.
+#: Self-hosted servers, usually without a key; they constrain decoding by a schema.
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 #: What a `.env` file may set: keys.
 _FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")

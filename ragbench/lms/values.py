@@ -25,7 +25,7 @@ from ragbench.redact import encodable
 #: The mark of a next field at the end of a value, also one that was cut off.
 _MARK = re.compile(r"\[\[\s*#+\s*\w*\s*#*\s*\]*\**$")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
-#: A longer text is no label and no number.
+#: A longer text is neither a label nor a number.
 _LONGEST_VALUE = 1_000
 #: Of a longer text that is no JSON so much is mended, which can take more than in proportion.
 _LONGEST_MENDED = 40_000
@@ -43,7 +43,7 @@ class UnreadableError(ValueError):
 
 
 def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
-    """Return `raw` as a value of `annotation`, and whether it had to be mended.
+    """Return `raw` as a value of `annotation`, and True if it had to be repaired.
 
     Raises:
         UnreadableError: it has no plain meaning.
@@ -69,7 +69,7 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
 
 
 def repaired_json(text: str) -> Any:
-    """Return the JSON that `text` is, or was meant to be; "" where there is none."""
+    """Return the JSON in `text`, repaired if necessary; "" if there is none."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     text = text[:_LONGEST_MENDED]
@@ -121,7 +121,7 @@ def _choice(text: str, annotation: Any) -> Any:
 def _as_dspy(value: Any, annotation: Any) -> Any:
     """Return `value` as DSPy's own adapter reads the field; ValueError where it refuses it."""
     if isinstance(value, str) and (len(value) > _LONGEST_MENDED or _too_open(value)):
-        value = _parsed(value)  # to mend it takes more than in proportion
+        value = _parsed(value)  # its repair takes more than linear time
         return TypeAdapter(annotation).validate_python(value)
     try:
         if isinstance(value, str):
@@ -226,7 +226,7 @@ def _list(text: str, kind: type) -> list[Any]:
             return items
     lines = list(filter(str.strip, text.strip().splitlines()))
     if len(lines) > 1 or _BULLET.match(lines[0]):
-        # A heading above bullets is no item.
+        # A heading above bullets is not an item.
         lines = [_BULLET.sub("", line) for line in lines if _BULLET.match(line)] or lines
     else:
         lines = text.strip().strip("[]").split(";" if ";" in text else ",")

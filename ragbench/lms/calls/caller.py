@@ -42,7 +42,7 @@ from ragbench.logs import get
 from ragbench.record import FailedAttempts
 from ragbench.redact import redact
 
-#: What may be otherwise at the next attempt.
+#: Errors that may not occur at the next attempt.
 TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
 #: Seconds before a call that was rejected goes again; doubled for each further rejection.
 REJECTED_S, LONGEST_WAIT_S = 0.05, 60.0
@@ -164,7 +164,7 @@ class Caller:
                 seconds = time.perf_counter() - start
                 file_failure(failure, attempts=sent, latency_s=seconds, failed=failed)
             if error is failure:
-                scope.check_time()  # what broke off the last attempt is no fault of the server
+                scope.check_time()  # the server did not cause the end of the last attempt
             raise
 
     def _attempt(
@@ -227,7 +227,7 @@ class Breaker:
         self.patience = patience
         self._key = key_variable
         self._clock = clock
-        #: Why calls are refused from now on; None while they are not.
+        #: Reason why calls are refused from now on; None if they are not.
         self.broken: RagbenchError | None = None
         self._changed = threading.Condition()
         self._failed = 0

@@ -46,7 +46,7 @@ _LONGEST_BODY = 100_000
 MOST_CALLS = 1_000
 #: A server that counts more tokens than this counts nothing: the longest prompts have 10 million.
 MOST_TOKENS = 20_000_000
-#: How a candidate of Gemini ends that is an answer, or was cut; each other ending is a failure.
+#: Endings of a Gemini candidate that is an answer or was cut; other endings are failures.
 _GEMINI_ENDINGS = frozenset(
     {"STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"}
     | {"FINISH_REASON_UNSPECIFIED", "LANGUAGE", "IMAGE_SAFETY"}
@@ -102,7 +102,7 @@ class Client:
 
 
 class Wire:
-    """What DSPy's router sends by: `send`, and a look at each reply before the router reads it.
+    """Transport of DSPy's router: `send`, which inspects each reply before the router reads it.
 
     The token counts are taken out of a reply and kept for the thread: so that their shape can hurt
     no answer, and that a failed attempt is billed too.
@@ -163,7 +163,7 @@ class Wire:
         return HttpRequest(request.method, request.url, [*headers, *own], content)
 
     def complete(self, router: LMRouter, request: Request) -> Response:
-        """The answer of `router`, which sends by this wire, with every failure a canonical error.
+        """Return the answer of `router`; raise every failure as a canonical error.
 
         Raises:
             dspy.lm15.LM15Error: it failed.
@@ -178,7 +178,7 @@ class Wire:
                 raise lm15.ServerError(why) from error
             except lm15.ProviderError as error:
                 if type(error) is lm15.ProviderError and 200 <= (error.status or 0) < 300:
-                    # A success whose body is no answer: half a document, or a proxy's HTML page.
+                    # A success whose body is not an answer: half of one, or a proxy's HTML page.
                     raise lm15.ServerError(error.message, status=error.status) from error
                 local = self._local
                 raise classed(

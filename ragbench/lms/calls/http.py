@@ -170,7 +170,7 @@ class HttpClient:
 
 
 class Proxy(NamedTuple):
-    """A proxy: its address without name and password, and these as they are sent."""
+    """A proxy: its address without name and password, and its credentials as sent."""
 
     address: str
     login: tuple[bytes, bytes] | None
@@ -271,7 +271,7 @@ def _is_untrusted(error: BaseException | None) -> bool:
 
 
 class _Bounds(threading.local):
-    """When the calling thread's request is over, and how many bytes may still come."""
+    """Deadline of the calling thread's request, and the number of bytes still allowed."""
 
     end = 0.0
     left = most = 0

@@ -1,4 +1,4 @@
-"""Limits on what a command spends and on a question's time, kept over every call of the process.
+"""Limits on a command's spending and a question's time, for every call of the process.
 
 Before a call is sent, the most it may take (its prompt, estimated, and its reply's limit) is
 reserved beside what was spent and what other calls under way may still take. A call that would fit
@@ -78,7 +78,7 @@ class Limits:
         return self != Limits()
 
     def option(self, name: str) -> str:
-        """Return the limit called `name` as it is given on the command line."""
+        """Return the limit called `name` in its command-line form."""
         flag = "total-tokens" if name == "tokens" else name
         return f"--max-{flag} {getattr(self, name):g}"
 
@@ -150,7 +150,7 @@ class Spent:
         return self._start + 60 * self.limits.minutes - time.monotonic()
 
     def has_room(self, amount: Amount) -> bool:
-        """Return True if `amount` fits beside all that the calls under way may take.
+        """Return True if `amount` fits in addition to the reservations of running calls.
 
         Notes the limit that it would pass if they came to nothing.
         """
@@ -237,7 +237,7 @@ def check_limits() -> None:
 
 
 def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None) -> None:
-    """Let nothing more be begun in the innermost block of `spent`, which ends with `error`.
+    """Refuse new calls in the innermost block of `spent`, which ends with `error`.
 
     `by` names the server that is to blame: what a table of what there is says it was stopped by.
     """
@@ -314,7 +314,7 @@ class Scope:
 
     @contextmanager
     def reserved(self, amount: Amount) -> Iterator[Reservation]:
-        """Hold `amount` while a call is made inside the block, which says what the call took.
+        """Reserve `amount` for a call inside the block, which reports the usage of the call.
 
         It waits while calls under way leave no room. A call that fails took one request and no
         tokens.
@@ -379,7 +379,7 @@ class QuestionTime:
 
 @contextmanager
 def question_time() -> Iterator[None]:
-    """Give the question that is answered inside the block the time that is set, if any is.
+    """Set the time limit of the question that is answered inside the block, if any.
 
     When it is over, the next call is refused, and a call under way is broken off.
     """

@@ -106,7 +106,7 @@ ASKED = "ragbench_asked"
 
 @dataclass(frozen=True)
 class Asked:
-    """A call as a module made it: what it sends, and every setting that it comes to."""
+    """A call as a module made it: the request and all its settings."""
 
     prompt: Any
     messages: Any
@@ -116,7 +116,7 @@ class Asked:
 
 
 class GivenClient(Client):
-    """A model through a `dspy.LM` that somebody made: it answers as it is, without its cache.
+    """A model behind a user-provided `dspy.LM`, which answers unchanged and without its cache.
 
     Where the call is known (`ASKED`) the LM is called just so; else it is sent the request.
     """
@@ -183,7 +183,7 @@ class GivenClient(Client):
 
 
 def _note(entry: dict[str, Any]) -> None:
-    """Keep what an LM would put into its history for the metered LM around it."""
+    """Store the LM's history entry for the metered LM around it."""
     noted = dspy.settings.get(INNER)
     if noted is not None:
         noted.append(entry)
@@ -197,7 +197,7 @@ CLIENT_SETTINGS = frozenset(
 
 
 def _classed(error: dspy.LMError, provider: str) -> LM15Error:
-    """Return what an error of DSPy means; one that names no status is of the server."""
+    """Return the class of a DSPy error; an error without a status is a server error."""
     cause: BaseException | None = error
     status = None
     while cause is not None:

@@ -119,7 +119,7 @@ class ServerCalls:
             ) from error
 
     def exchange(self, request: HttpRequest) -> tuple[bytes, Any]:
-        """Return what the server answers, as it is and as the JSON that it holds.
+        """Return the server's reply, both raw and parsed as JSON.
 
         Raises:
             LM15Error: it fails, is not there, takes too long, or answers with no JSON.
@@ -170,7 +170,7 @@ class Service(ServerCalls):
         read: Callable[[Any, int], tuple[Value, float | None]],
         price: float | None = None,
     ) -> Answered[tuple[Value, int]]:
-        """Return what JSON for `path` about `texts` gives, and the tokens that the server counted.
+        """Send JSON on `texts` to `path`; return the value and the tokens that the server counted.
 
         `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError;
         its tokens are estimated where the server counts none that can be true. `price` is in US
