@@ -93,7 +93,7 @@ def with_an_lm() -> RAGProgram:
          "compile again"),
         (compiled, {"versions": {"dspy": "3.3"}}, ("vanilla", {}), "install dspy==3.3"),
         (with_other_fields, {}, ("vanilla", {}), "answer=evidence, question -> answer, not"),
-        (with_an_lm, {}, ("vanilla", {}), "carries an LM"),
+        (with_an_lm, {}, ("vanilla", {}), "has its own LM"),
     ],
 )  # fmt: skip
 def test_what_it_was_not_compiled_for_is_refused(

@@ -93,7 +93,7 @@ def test_a_history_is_an_input_and_what_is_no_json_is_refused(server: FakeServer
     assert run.failed == 0
     assert "In Piedmont" in server.hits[0].prompt
     for value in (object(), {"a set", "has no order"}, b"\xff"):
-        with pytest.raises(ConfigError, match="no JSON"):
+        with pytest.raises(ConfigError, match="neither JSON"):
             rb.evaluate(module, [row.copy(history=value)], lm=model(server))
 
 
