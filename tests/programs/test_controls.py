@@ -119,7 +119,7 @@ def test_votes_have_seeds_and_cache_entries_of_their_own() -> None:
 
 def test_a_control_cannot_be_compiled(tmp_path: Path) -> None:
     for over in ({"form": True}, {"votes": 3}):
-        with pytest.raises(ConfigError, match="as it is"):
+        with pytest.raises(ConfigError, match="unchanged program"):
             make_plan(RunConfig(program="vanilla", **over), CompileConfig(out=tmp_path))
 
 
