@@ -36,7 +36,6 @@ from ragbench.lms.calls import (
     Limits,
     QuestionTime,
     ServerCalls,
-    Service,
     Spent,
     check_price,
     limit_reached,
@@ -193,11 +192,6 @@ def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
 def asks_servers(retriever: Retriever) -> bool:
     """Return True if a search calls a server for embeddings, reranking or passages."""
     return any(_services(retriever))
-
-
-def takes_tokens(retriever: Retriever) -> bool:
-    """Return True if a search sends texts to a server that counts their tokens."""
-    return any(isinstance(service, Service) for service in _services(retriever))
 
 
 def _services(retriever: Retriever) -> Iterator[ServerCalls]:
