@@ -48,11 +48,11 @@ $(LOCAL): pyproject.toml constraints.txt
 	$(INSTALL) --editable '.[local]'
 	touch $@ $(CORE)
 
-# The core asks no model; pip shows its progress.
+# The core asks no model. pip shows its progress, and compiles no file that the page does not import.
 $(CORE): pyproject.toml constraints.txt
 	@echo "creating a virtual environment in $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) --editable .
+	$(INSTALL) --no-compile --editable .
 	touch $@
 
 clean:
