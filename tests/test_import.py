@@ -55,7 +55,7 @@ def test_answers_passages_and_spending_are_those_of_the_file(command: Command) -
     assert records[0].passages[0].pid == records[0].gold_pids[0]
     _, out, err = command("show", "runs/other", "--format", "json")
     assert json.loads(out)[0]["rows"][0]["all_recall"] == 1.0
-    assert "right without evidence" not in err
+    assert "right without gold in context" not in err
 
 
 def test_the_official_prediction_file_gives_the_official_scores(command: Command) -> None:

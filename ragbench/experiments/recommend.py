@@ -2,8 +2,8 @@
 
 A program is recommended only if the gain of every other one over it is significantly below `worth`,
 and every cheaper one is significantly worse. Otherwise the advice is undecided, with the required
-number of questions. Programs whose right answers lack evidence are excluded. All tests are those of
-one family (`compare.family`). The order of the runs and of their records has no effect.
+number of questions. Programs whose right answers lack gold in context are excluded. All tests are
+those of one family (`compare.family`). The order of the runs and of their records has no effect.
 """
 
 import math
@@ -71,7 +71,7 @@ class Advice:
         clusters: Cluster of each question; empty if each is its own.
         arms: Programs by mean, the best first; of equal means the cheaper one.
         use: The program to use. None if undecided.
-        best: The best mean of the programs that have evidence for their answers.
+        best: The best mean of the programs whose right answers mostly have gold in context.
         rival: The program that prevents an advice. None if there is an advice.
         against: The program that the rival cannot be told from.
         family: Every test.
@@ -94,7 +94,7 @@ class Advice:
 
     def sentences(self) -> list[str]:
         """Return the advice in words, the program to use first."""
-        lines = ["; ".join([self._headline(), *self._without_evidence()])]
+        lines = ["; ".join([self._headline(), *self._without_gold()])]
         if self.test is not None:
             lines.append(self._needed(self.test))
         return [*lines, *self.left_out]
@@ -102,8 +102,8 @@ class Advice:
     def _headline(self) -> str:
         best = self.best
         use = self.use
-        if best.lacks_evidence:
-            return "no program is advised: most right answers of each lack their evidence"
+        if best.mostly_without_gold:
+            return "no program is advised: most right answers of each lack gold passages in context"
         if use is None:
             if self.rival is None or self.against is None or self.test is None:
                 return f"undecided: {len(self.questions)} questions are too few to advise by"
@@ -127,12 +127,12 @@ class Advice:
             return f"use {use.label}: the best mean, and {words}"
         return f"use {use.label}: the cheapest, and {words} (best mean: {best.label})"
 
-    def _without_evidence(self) -> list[str]:
-        if self.best.lacks_evidence:
+    def _without_gold(self) -> list[str]:
+        if self.best.mostly_without_gold:
             return []
         lines = []
         for arm in self.arms:
-            if arm.lacks_evidence:
+            if arm.mostly_without_gold:
                 lines.append(f"{arm.label} ({arm.mean:.3f}) is left out: {_lacking(arm)}")
         return lines
 
@@ -285,7 +285,7 @@ def decide(arms: Sequence[Arm], family: Family, worth: float, n: int) -> Choice:
     Returns:
         The cheapest program over which no other gains `worth`, if every cheaper one is shown worse.
     """
-    places = [at for at, arm in enumerate(arms) if not arm.lacks_evidence]
+    places = [at for at, arm in enumerate(arms) if not arm.mostly_without_gold]
     if not places or n < metrics.LEAST_PILOT:
         return Choice(None)
     measure = family.cost
@@ -319,12 +319,12 @@ def _gains(family: Family, at: int, places: Sequence[int], worth: float) -> dict
 
 
 def _lacking(arm: Arm) -> str:
-    return f"{arm.without_evidence} of {arm.right} right answers lack their evidence"
+    return f"{arm.without_gold} of {arm.right} right answers lack gold passages in context"
 
 
 def _why(arm: Arm, best: Arm, cost: str) -> list[str]:
     """Return what the advice says of `arm` next to the best, for the table."""
-    if arm.lacks_evidence:
+    if arm.mostly_without_gold:
         return [_lacking(arm)]
     if arm.to_best is None:
         return []

@@ -96,7 +96,7 @@ def shown(record: Record) -> list[str]:
     return record.shown
 
 
-def evidence(record: Record) -> float | None:
+def gold_in_context(record: Record) -> float | None:
     """Return 1.0 if the model saw every gold passage, else 0.0. None if none are known."""
     if not record.gold_pids:
         return None
@@ -173,7 +173,13 @@ _register("mrr", reciprocal_rank, "reciprocal rank of the first gold passage")
 _register("ndcg", ndcg, "normalized discounted gain of gold passages")
 _register("search_recall", recall, "share of gold passages")
 
-add(Metric("evidence", evidence, "1 if all gold passages were in the model's context, else 0"))
+add(
+    Metric(
+        "gold_in_context",
+        gold_in_context,
+        "1 if all gold passages were in the model's context, else 0",
+    )
+)
 add(Metric("retrieval_efficiency", retrieval_efficiency, "F1 for each search"))
 add_amount(
     "hops_to_gold",

@@ -64,7 +64,7 @@ def test_every_number_is_that_of_the_records(runs: list[Path]) -> None:
         assert run["p95_s"] == pytest.approx(np.quantile(frame["latency_s"], 0.95), abs=1e-3)
         right = frame[frame["em"] == 1]
         lost = (right["all_recall"] == 0).sum()
-        assert (run["without_evidence"], run["right"]) == (lost, len(right))
+        assert (run["without_gold"], run["right"]) == (lost, len(right))
     names = [run["folder"] for run in data["runs"]]
     [family] = data["families"]["f1"]
     for places, shown in family["pairs"].items():

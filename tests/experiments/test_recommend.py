@@ -256,9 +256,9 @@ def test_no_program_is_advised_whose_right_answers_lack_their_evidence(
     out = command("recommend", *folders)[1]
     first = out.splitlines()[0]
     assert first.startswith("use ircot: the best mean, and no other program gains 0.05 or more")
-    said = "direct (0.950) is left out: 95 of 95 right answers lack their evidence"
+    said = "direct (0.950) is left out: 95 of 95 right answers lack gold passages in context"
     assert first.endswith(said)
-    assert "95 of 95 right answers lack their evidence" in table_row(out, "direct")
+    assert "95 of 95 right answers lack gold passages in context" in table_row(out, "direct")
     alone = command("recommend", folders[0], make_run(tmp_path / "again", rows, identity={
         **CARD["identity"], "program": "react"}))[1]  # fmt: skip
     assert "use direct" not in alone

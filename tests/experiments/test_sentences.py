@@ -204,13 +204,13 @@ def test_a_gate_ends_with_4_and_says_why(
     assert err.count("\n") == 1
 
 
-def test_evidence_stands_beside_em(tmp_path: Path, printed: Any) -> None:
+def test_compare_if_gold_is_known_has_gold_in_context(tmp_path: Path, printed: Any) -> None:
     found = right(tmp_path / "a", draws(0.5, 40))
     lost = right(tmp_path / "b", [True] * 40, pids=lambda n: ("p1", "p2") if n % 4 else ("p1",))
     blind = right(tmp_path / "c", [True] * 40, pids=lambda n: ("p1",) if n % 2 else ("p1", "p2"))
     out = printed(found, lost, "--metric", "em")
-    assert row(out, "evidence")[3].startswith("0.750 [")
-    assert "right without evidence: 10 of 40" in out
+    assert row(out, "gold_in_context")[3].startswith("0.750 [")
+    assert "right without gold in context: 10 of 40" in out
     assert "--dataset synthetic" not in out
     assert "--dataset synthetic --setting pooled" in printed(found, blind)
 
@@ -275,7 +275,7 @@ def test_evidence_is_of_what_was_shown_whoever_wrote_down_triples(
         judges = {"evidence": {"model": model}, "grounding": {"model": model}}
         write_json(run / SUMMARY, {"judges": judges})
         runs.append(run)
-    code, _, err = command("compare", *runs, "--metric", "evidence")
+    code, _, err = command("compare", *runs, "--metric", "gold_in_context")
     assert code == 0, err
     for name in ("evidence_f1", GROUNDED[0]):
         code, _, err = command("compare", *runs, "--metric", name)

@@ -183,7 +183,7 @@ def test_facts_equal_what_the_records_say(tmp_path: Path) -> None:
     stored = with_facts.stored()
     query(folder, "DELETE FROM facts")
     assert reopen(folder).stored() == stored
-    columns = "em, f1, cost_usd, evidence"
+    columns = "em, f1, cost_usd, gold_in_context"
     without = query(folder, f"SELECT {columns} FROM answers ORDER BY qid")
     assert [row[2:] for row in without] == [(None, None)] * 4
     assert [row[:2] for row in without] == [
@@ -210,7 +210,7 @@ def test_another_version_another_file_or_a_damaged_call_is_one_line(tmp_path: Pa
     with pytest.raises(RunError, match="row 7 of its calls is damaged"):
         RunFolder(folder).preparation_calls()
     query(folder, "PRAGMA user_version = 7")
-    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 4"):
+    with pytest.raises(RunError, match="has format 7, and this version of ragbench reads format 5"):
         read_records(folder)
     with pytest.raises(RunError, match="has format 7"), Store(folder) as store:
         store.write(answered("q9", "a"))

@@ -165,7 +165,7 @@ def test_a_papers_table_pools_seeds_and_is_latex_with_its_n(tmp_path: Path, comm
     assert "hotpotqa joint_em in hotpotqa" not in row, "no question has it"
     out = command("compare", tmp_path / "a", tmp_path / "b", "--format", "csv")[1]
     metrics = [line.partition(",")[0] for line in out.splitlines()]
-    assert metrics == ["metric", "em", "evidence", "f1"], "the first table alone"
+    assert metrics == ["metric", "em", "gold_in_context", "f1"], "the first table alone"
     both = (tmp_path / "a", tmp_path / "b", "--format", "csv")
     assert command("compare", *both, "--table", "costs")[1].startswith("measure,a,b,difference")
     problem = command("compare", tmp_path / "a", tmp_path / "b", "--table", "cost")[2]

@@ -1,4 +1,4 @@
-"""Comparisons of runs with the first one: scores, corrected over the family, costs and evidence."""
+"""Comparisons of runs with the first one: scores, corrected over the family, and costs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from typing import Literal
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import SPENDING, comparable, make_family
 from ragbench.experiments.compare.paired import MEASURES, Arm, Shared, read_for
-from ragbench.experiments.runs.summary import EVIDENCE, HEADLINE, Evaluation
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, HEADLINE, Evaluation
 from ragbench.metrics import Comparison, Method, Shares, correct, get_metric, shares
 
 #: Condition of a gate: it refuses a run that is worse, or one that is not better.
@@ -26,7 +26,7 @@ class RunComparison:
         costs: Comparison by measure of cost, with an interval and without a verdict.
         fixed: Questions that only B answered exactly right.
         broken: Questions that only A answered exactly right.
-        evidence: Comparison of gold passages in context. None if unknown.
+        gold_in_context: Comparison of gold passages in context. None if unknown.
         arms: All repeats of A and of B, on which `scores` are based.
         noise: Variance between repeats, by metric.
     """
@@ -37,7 +37,7 @@ class RunComparison:
     costs: Mapping[str, Comparison | None]
     fixed: tuple[str, ...]
     broken: tuple[str, ...]
-    evidence: Comparison | None = None
+    gold_in_context: Comparison | None = None
     arms: tuple[Arm, Arm] = ((), ())
     noise: Mapping[str, Shares] = field(default_factory=dict)
 
@@ -104,7 +104,7 @@ def compare_all(
     arms = [[run] if isinstance(run, Evaluation) else run for run in runs]
     for arm in arms:
         for run in arm:
-            read_for(run, [*metrics, *SPENDING, EVIDENCE])
+            read_for(run, [*metrics, *SPENDING, GOLD_IN_CONTEXT])
     places, _ = comparable(arms)
     members = {at: number for number, at in enumerate(places)}
     questions: dict[int, Shared] = {}
@@ -135,9 +135,9 @@ def compare_all(
 
 
 def _compared(a: Arm, b: Arm, shared: Shared, scores: Mapping[str, Comparison]) -> RunComparison:
-    evidence = None
-    if EVIDENCE not in scores and shared.complete([*a, *b], EVIDENCE)[0]:
-        evidence = shared.compare(a, b, EVIDENCE)
+    gold_in_context = None
+    if GOLD_IN_CONTEXT not in scores and shared.complete([*a, *b], GOLD_IN_CONTEXT)[0]:
+        gold_in_context = shared.compare(a, b, GOLD_IN_CONTEXT)
     noise = {}
     for name, c in scores.items():
         if c.estimate is not None:
@@ -147,4 +147,4 @@ def _compared(a: Arm, b: Arm, shared: Shared, scores: Mapping[str, Comparison]) 
                 noise[name] = split
     costs = {name: shared.cost(a, b, measure) for name, measure in MEASURES.items()}
     fixed, broken = shared.changed(a, b)
-    return RunComparison(a[0], b[0], scores, costs, fixed, broken, evidence, (a, b), noise)
+    return RunComparison(a[0], b[0], scores, costs, fixed, broken, gold_in_context, (a, b), noise)

@@ -17,14 +17,19 @@ import numpy as np
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.paired import Arm, Shared
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, is_upper_bound, shows_method
+from ragbench.experiments.runs.summary import (
+    GOLD_IN_CONTEXT,
+    Evaluation,
+    is_upper_bound,
+    shows_method,
+)
 from ragbench.metrics import JUDGED, Comparison, Interval, Method, correct, get_metric
 
 #: Metrics of spending per question. The first one that is informative is the cost.
 SPENDING = ("cost_usd", "tokens", "calls")
 #: Minimum share of the questions of the largest run that a run of a family has.
 _LEAST_SHARE = 0.5
-#: A program is not the best where more of its right answers than this lack their evidence.
+#: A program is not the best if more of its right answers than this lack gold in context.
 _MOST_WITHOUT = 0.5
 
 
@@ -37,7 +42,7 @@ class Standing:
         mean: Mean over the questions of the family that the arm has a score of, seeds pooled.
         interval: 95 % interval of the mean, by clusters.
         spending: Mean per question by each of `SPENDING`. None if unknown.
-        without_evidence: Number of `right` answers without all of their gold passages.
+        without_gold: Number of `right` answers without all of their gold passages.
         right: Number of right answers whose gold passages are known.
         to_best: This arm minus the best. None for the best itself.
     """
@@ -46,14 +51,14 @@ class Standing:
     mean: float
     interval: Interval | None
     spending: Mapping[str, float | None]
-    without_evidence: int
+    without_gold: int
     right: int
     to_best: Comparison | None = None
 
     @property
-    def lacks_evidence(self) -> bool:
-        """True if most right answers were given without their evidence."""
-        return self.without_evidence > _MOST_WITHOUT * self.right
+    def mostly_without_gold(self) -> bool:
+        """True if most right answers were given without all gold passages in context."""
+        return self.without_gold > _MOST_WITHOUT * self.right
 
 
 @dataclass(frozen=True)
@@ -107,9 +112,8 @@ def make_family(
 ) -> Family:
     """Test all pairs of arms by one metric.
 
-    If means tie, the cheapest arm is the best, then the first. An arm that lacks evidence is the
-    best
-    only if all arms do.
+    If means tie, the cheapest arm is the best, then the first. An arm that misses gold is the
+    best only if all arms do.
 
     Args:
         arms: Arms. Each has the runs of one program (seeds).
@@ -134,7 +138,7 @@ def make_family(
                 f"{arm[0].folder} has no score of {metric} for a shared question{cure}"
             )
         spending = {name: _spent(arm, complete, name) for name in SPENDING}
-        lacking = _without_evidence(arm, complete)
+        lacking = _without_gold(arm, complete)
         standings.append(Standing(arm, mean, interval, spending, *lacking))
     cost = _measure_of_cost(standings)
 
@@ -144,7 +148,7 @@ def make_family(
         return (-mean if kind.higher_is_better else mean, price, at)
 
     places = range(len(arms))
-    best = min([at for at in places if not standings[at].lacks_evidence] or places, key=rank)
+    best = min([at for at in places if not standings[at].mostly_without_gold] or places, key=rank)
     firsts = [arm[0] for arm in arms]
     baseline = default_baseline(firsts)
     pairs = list(combinations(places, 2))
@@ -242,8 +246,8 @@ def _spent(runs: Arm, shared: Shared, name: str) -> float | None:
     return fmean(map(fmean, amounts.T.tolist()))
 
 
-def _without_evidence(runs: Arm, shared: Shared) -> tuple[int, int]:
+def _without_gold(runs: Arm, shared: Shared) -> tuple[int, int]:
     """Count right answers (EM 1) without all gold passages, and all with known gold."""
-    evidence = shared.scores(runs, EVIDENCE)
-    right = (shared.scores(runs, "em") == 1) & ~np.isnan(evidence)
-    return int((right & (evidence != 1)).sum()), int(right.sum())
+    gold_in_context = shared.scores(runs, GOLD_IN_CONTEXT)
+    right = (shared.scores(runs, "em") == 1) & ~np.isnan(gold_in_context)
+    return int((right & (gold_in_context != 1)).sum()), int(right.sum())

@@ -15,7 +15,7 @@ from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
 from ragbench.experiments.report.sections import Section
 from ragbench.experiments.report.table import Column, Table, counted, with_interval
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation, stop_lines
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation, stop_lines
 from ragbench.experiments.store import failed
 from ragbench.metrics import Comparison, get_metric
 
@@ -119,11 +119,11 @@ def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
 def _evidence_line(arms: Sequence[Arm]) -> list[str]:
     counts = []
     for arm in arms:
-        if arm.right and 2 * arm.without_evidence >= arm.right:
-            counts.append(f"{arm.label} {arm.without_evidence}/{arm.right}")
+        if arm.right and 2 * arm.without_gold >= arm.right:
+            counts.append(f"{arm.label} {arm.without_gold}/{arm.right}")
     if not counts:
         return []
-    return [f"half or more of the right answers had no evidence: {', '.join(counts)}"]
+    return [f"half or more of the right answers had no gold in context: {', '.join(counts)}"]
 
 
 def p95_of(runs: Sequence[Evaluation]) -> float | None:
@@ -177,7 +177,7 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
     for label, run in zip(labels, runs, strict=True):
         row: dict[str, Any] = {"label": label, "run": run, "cost_usd": None}
         row |= measured(run.records, "f1") | measured(run.records, "em")
-        row |= measured(run.records, EVIDENCE)
+        row |= measured(run.records, GOLD_IN_CONTEXT)
         scored.append(row)
     scored.sort(key=lambda row: (-(row["f1"] or 0.0), row["label"]))
     letters = [letter_of(rank) for rank in range(len(scored))]
@@ -190,13 +190,13 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
         rows.append({
             "key": letter, "program": name, "n": run.summary.n, "p95_s": p95_of([run]),
             "f1": short("score", "f1", row), "em": short("score", "em", {"em": row["em"]}),
-            "evidence": short("score", "evidence", {"evidence": row[EVIDENCE]}),
+            GOLD_IN_CONTEXT: short("score", "gold", {"gold": row[GOLD_IN_CONTEXT]}),
             "cost_usd": None if "cost_usd" in run.card.unknown else usd,
         })  # fmt: skip
     sizes = {row["n"] for row in rows}
     columns = [_KEY, _PROGRAM, Column("f1", "F1", "score"), Column("em", "EM", "score"), *_COSTS]
-    if any(row[EVIDENCE] is not None for row in scored):
-        columns.append(Column("evidence", kind="score"))
+    if any(row[GOLD_IN_CONTEXT] is not None for row in scored):
+        columns.append(Column(GOLD_IN_CONTEXT, "gold in context", "score"))
     if len(sizes) > 1:
         columns.append(Column("n", kind="count"))
     ordered = [row["run"] for row in scored]
@@ -213,7 +213,7 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
 
 
 def comparison_section(name: str, base: str, result: RunComparison) -> Section:
-    """Return one table of scores, evidence and costs of a run against the first.
+    """Return one table of scores, gold in context and costs of a run against the first.
 
     Args:
         name: Label of the run (B).
@@ -222,8 +222,8 @@ def comparison_section(name: str, base: str, result: RunComparison) -> Section:
     """
     rows = []
     scores = dict(result.scores)
-    if result.evidence:
-        scores[EVIDENCE] = result.evidence
+    if result.gold_in_context:
+        scores[GOLD_IN_CONTEXT] = result.gold_in_context
     for metric, c in scores.items():
         means = (("a", c.mean_a), ("b", c.mean_b))
         row = {side: short("score", side, {side: mean}) for side, mean in means}

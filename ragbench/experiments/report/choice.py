@@ -107,7 +107,7 @@ def advice_table(advice: Advice) -> Table:
             **with_interval("below_best", None, None),
             "p": None,
             **arm.spending,
-            "evidence": 1 - arm.without_evidence / arm.right if arm.right else None,
+            "gold_in_context": 1 - arm.without_gold / arm.right if arm.right else None,
             "why": arm.why or "the best mean" * (arm is advice.best),
         }
         if c := arm.to_best:
@@ -121,7 +121,7 @@ def advice_table(advice: Advice) -> Table:
         Column("cost_usd", "$/1,000", "usd_1000"),
         Column("tokens", kind="amount", drop=2),
         Column("calls", kind="amount", drop=3),
-        Column("evidence", "right with evidence", "share", drop=1),
+        Column("gold_in_context", "right with gold in context", "share", drop=1),
         Column("why"),
     )
     title = f"{advice.metric} over {len(advice.questions)} questions, all shared"

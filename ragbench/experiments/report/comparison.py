@@ -23,8 +23,8 @@ from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table, with_interval
-from ragbench.experiments.report.tables import evidence_lines, money
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
+from ragbench.experiments.report.tables import gold_lines, money
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
 from ragbench.metrics import LEAST_SEEDS, THESE_QUESTIONS, Comparison
 
 #: Failure rate of compiles that 22 seeds detect with a probability of 90 %: log 0.1 / log 0.9.
@@ -76,10 +76,10 @@ def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) 
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
     yield from cluster_line(chain.from_iterable(result.scores.values() for result in results))
-    for line in evidence_lines(base):
+    for line in gold_lines(base):
         yield f"A, {line}"
     for name, result in named:
-        yield from (f"{name}, {line}" for line in evidence_lines(result.b))
+        yield from (f"{name}, {line}" for line in gold_lines(result.b))
         shared = sum(qid in result.b.records for qid in result.a.records)
         if few := [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]:
             yield f"{name}: of {shared} questions, both have a score of: {', '.join(few)}"
@@ -171,10 +171,10 @@ def _scores(named: Sequence[tuple[str, RunComparison]], several: Sequence[Column
     for name, result in named:
         for row in rows_of({"run": name}, result.scores):
             rows.append(row)
-            if row["metric"] == "em" and result.evidence:
+            if row["metric"] == "em" and result.gold_in_context:
                 # Informational row: not part of the test family and without a verdict.
                 untested = ["p", "detectable", *(column.name for column in FOR_MACHINES)]
-                [beside] = rows_of({"run": name}, {EVIDENCE: result.evidence})
+                [beside] = rows_of({"run": name}, {GOLD_IN_CONTEXT: result.gold_in_context})
                 rows.append(beside | dict.fromkeys(untested))
     n = [row["n"] for row in rows]
     caption = (
@@ -240,7 +240,7 @@ def verdict_report(verdict: Verdict) -> Report:
     yield arms_table(verdict)
     for name in (ZERO_SHOT, COMPILED):
         for run in verdict.arms[name]:
-            yield from (f"{run.folder.name}, {line}" for line in evidence_lines(run))
+            yield from (f"{run.folder.name}, {line}" for line in gold_lines(run))
     identifying = (Column("contrast", "contrast (B - A)"), Column("metric"))
     columns = (*identifying, *COMPARED, *FOR_MACHINES)
     yield Table("contrasts", columns, contrast_rows(verdict))
@@ -381,7 +381,7 @@ def arms_table(verdict: Verdict) -> Table:
     columns = (
         Column("arm"), Column("runs", kind="count", drop=3), Column("n", kind="count", drop=2),
         *(Column(metric, kind="mean", interval=True) for metric in verdict.design.metrics),
-        Column(EVIDENCE, "evidence", "score", drop=1),
+        Column(GOLD_IN_CONTEXT, "gold in context", "score", drop=1),
         Column("failed", kind="count"), Column("calls", kind="amount", drop=4),
         Column("tokens", kind="amount"), Column("cost_usd", "$/1,000", "usd_1000"),
         Column("seconds", "s", "seconds", drop=6),
@@ -405,9 +405,9 @@ def _arm(verdict: Verdict, name: str) -> dict[str, Any]:
             row |= with_interval(metric, c.mean_b, c.interval_b)
     if name.startswith("votes"):
         row["arm"] += f" ({verdict.design.votes})"
-    shares = [measured(run.records, EVIDENCE)[EVIDENCE] for run in runs]
+    shares = [measured(run.records, GOLD_IN_CONTEXT)[GOLD_IN_CONTEXT] for run in runs]
     measured_shares = [share for share in shares if share is not None]
-    row[EVIDENCE] = fmean(measured_shares) if len(measured_shares) == len(runs) else None
+    row[GOLD_IN_CONTEXT] = fmean(measured_shares) if len(measured_shares) == len(runs) else None
     row["failed"] = _failed(runs)
     for measure in ("calls", "tokens", "cost_usd"):
         row[measure] = per_question(runs, measure)

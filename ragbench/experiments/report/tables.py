@@ -1,4 +1,4 @@
-"""Tables of runs: scores, evidence, spending, failures, totals."""
+"""Tables of runs: scores, gold in context, spending, failures, totals."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
-    EVIDENCE,
     FOUND,
+    GOLD_IN_CONTEXT,
     Evaluation,
     Summary,
     failure_of,
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 
 #: Fraction of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
-#: Fraction of right answers without evidence above which a line explains them.
+#: Fraction of right answers without gold in context above which a line explains them.
 KNOWN_SHARE = 1 / 3
 
 _COLUMNS = (
     Column("n", kind="count"),
     Column("em", "EM", "score", interval=True),
     Column("f1", "F1", "score", interval=True),
-    Column(EVIDENCE, "evidence", "score", drop=1),
+    Column(GOLD_IN_CONTEXT, "gold in context", "score", drop=1),
     Column(FOUND, "found", "score", drop=7),
     Column("answered", kind="score", interval=True, drop=6),
     Column("right_of_answered", "right of them", "score", interval=True, drop=6),
@@ -86,9 +86,9 @@ LEGEND_OF_MARK = (
 LEGEND_OF_GOLD = (
     "\u2021: receives the gold passages: an upper bound for reading, not a usable program"
 )
-LEGEND_OF_EVIDENCE = (
-    "; evidence: share of questions with every gold passage in the LM's context; found: with "
-    "every gold passage retrieved"
+LEGEND_OF_CONTEXT = (
+    "; gold in context: share of questions with every gold passage in the LM's context; found: "
+    "with every gold passage retrieved"
 )
 
 
@@ -185,8 +185,8 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
         if row.get("partly"):
             notes.append(f"{row['program']}: means of {', '.join(row['partly'])}")
     notes += refusal_lines(evaluations, [row["program"] for row in rows])
-    evidence = any(column.name == EVIDENCE for column in columns)
-    notes.insert(0, LEGEND + (LEGEND_OF_EVIDENCE if evidence else ""))
+    gold_in_context = any(column.name == GOLD_IN_CONTEXT for column in columns)
+    notes.insert(0, LEGEND + (LEGEND_OF_CONTEXT if gold_in_context else ""))
     sizes = sizes_in_words(row["n"] for row in rows)
     caption = f"Means with 95 % intervals over {sizes} questions; differences are not tested"
     return Table("runs", columns, rows, notes=notes, caption=caption)
@@ -273,7 +273,7 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
         "n": summary.n,
         **measured(records, "em"),
         **measured(records, "f1"),
-        EVIDENCE: measured(records, EVIDENCE)[EVIDENCE],
+        GOLD_IN_CONTEXT: measured(records, GOLD_IN_CONTEXT)[GOLD_IN_CONTEXT],
         FOUND: measured(records, FOUND)[FOUND],
         "failed": summary.failed,
         "calls": each(as_if.calls),
@@ -288,10 +288,10 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns, without evidence, index and embedder if no run has them."""
+    """Return the columns, without gold in context, index and embedder if no run has them."""
     left_out = set[str]()
-    if all(row[EVIDENCE] is None for row in rows):
-        left_out |= {EVIDENCE, FOUND}
+    if all(row[GOLD_IN_CONTEXT] is None for row in rows):
+        left_out |= {GOLD_IN_CONTEXT, FOUND}
     if not any(row["embedder_tokens"] for row in rows):
         left_out.add("embedder_tokens")
     for name in (*_SILENCE, "index_usd", "memory", "memory_n"):
@@ -345,7 +345,7 @@ def notes(evaluation: Evaluation) -> list[str]:
             )
     if again:
         lines.append(f"including {again} failed attempts that were repeated")
-    lines += evidence_lines(evaluation)
+    lines += gold_lines(evaluation)
     lines += _cluster_lines(evaluation.records)
     events = {**summary.counts, "adapter_fallback": summary.as_if.fallbacks}
     if counted := ", ".join(f"{name} {n}" for name, n in sorted(events.items()) if n):
@@ -372,25 +372,26 @@ def _cluster_lines(records: StoredRecords) -> list[str]:
     return [f"questions that vary together: {clusters}, the largest of {max(sizes.values())}"]
 
 
-def without_evidence(records: StoredRecords) -> tuple[int, int]:
+def without_gold(records: StoredRecords) -> tuple[int, int]:
     """Count the right answers (EM 1) without all gold passages, and all right answers.
 
     Only questions with known gold passages count.
     """
-    right, evidence = (records.column(get_metric(name).score) for name in ("em", EVIDENCE))
+    names = ("em", GOLD_IN_CONTEXT)
+    right, gold_in_context = (records.column(get_metric(name).score) for name in names)
     shares = []
     for qid, em in right.items():
-        if em == 1 and evidence[qid] is not None:
-            shares.append(evidence[qid])
+        if em == 1 and gold_in_context[qid] is not None:
+            shares.append(gold_in_context[qid])
     return sum(share != 1 for share in shares), len(shares)
 
 
-def evidence_lines(evaluation: Evaluation) -> list[str]:
-    """Return a line on right answers without evidence, and its likely reason."""
-    without, right = without_evidence(evaluation.records)
+def gold_lines(evaluation: Evaluation) -> list[str]:
+    """Return a line on right answers without gold in context, and its likely reason."""
+    without, right = without_gold(evaluation.records)
     if not without:
         return []
-    line = f"right without evidence: {without} of {right}"
+    line = f"right without gold in context: {without} of {right}"
     if without > KNOWN_SHARE * right:
         line += (
             "; the model knows or guesses these answers, or reads them from facts of an index "

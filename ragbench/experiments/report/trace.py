@@ -7,7 +7,7 @@ from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.report.tables import money, run_table
-from ragbench.experiments.runs.summary import EVIDENCE, Evaluation
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
 from ragbench.experiments.store import RunFolder
 from ragbench.metrics import get_metric
 from ragbench.metrics.answer import is_answerable
@@ -152,8 +152,8 @@ def trace_report(record: Record) -> Report:
         if not is_answerable(record):
             verdict = "not in the searched passages"
         yield f"gold      {' / '.join(record.answers)}  ({verdict})"
-    if record.scores.get("em") == 1 and get_metric(EVIDENCE).score(record) == 0:
-        yield "          right without evidence: a gold passage was missing in the context"
+    if record.scores.get("em") == 1 and get_metric(GOLD_IN_CONTEXT).score(record) == 0:
+        yield "          right without gold in context: a gold passage was missing in the context"
     yield _cost_line(record)
 
 

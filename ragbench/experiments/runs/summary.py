@@ -38,7 +38,7 @@ SUMMARY = "summary.json"
 HEADLINE = ("em", "f1")
 #: Metrics shown next to the scores: every gold passage was in the LM's context, and the searches
 #: retrieved every gold passage.
-EVIDENCE = "evidence"
+GOLD_IN_CONTEXT = "gold_in_context"
 FOUND = "all_recall"
 
 #: Breakdown -> what its rows are, for people.
@@ -96,7 +96,7 @@ def shows_method(summary: Summary) -> bool:
 
 #: Columns of each record that a summary and a table of runs need.
 COLUMNS: tuple[Column, ...] = (
-    *(get_metric(name).score for name in (*HEADLINE, EVIDENCE, FOUND)),
+    *(get_metric(name).score for name in (*HEADLINE, GOLD_IN_CONTEXT, FOUND)),
     failed, failure_of, stop_reason, varies_with, spending,
 )  # fmt: skip
 

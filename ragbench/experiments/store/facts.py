@@ -27,7 +27,7 @@ Column: TypeAlias = Callable[[Record], Any]
 Amount: TypeAlias = int | float | None
 #: Metrics whose scores are facts. All others are computed from the records on request.
 STORED_METRICS = (
-    *("em", "f1", "evidence", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
+    *("em", "f1", "gold_in_context", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
     *("retrievals", "critical_path_calls", "critical_path_s", "answered"),
 )
 
@@ -123,7 +123,8 @@ def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object,
     calls = list(map(price, record.ledger.calls))
     if calls != record.ledger.calls:
         record = replace(record, ledger=Ledger(calls, record.ledger.path))
-    columns = [get_metric(name).score(record) for name in ("evidence", "all_recall", "cost_usd")]
+    names = ("gold_in_context", "all_recall", "cost_usd")
+    columns = [get_metric(name).score(record) for name in names]
     value = facts_of(record)
     qtype = encodable(record.qtype) or None
     return (*columns, qtype, record.hops, value, digest_of(value))

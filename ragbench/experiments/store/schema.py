@@ -11,7 +11,7 @@ from ragbench.errors import RunError
 #: The database of a run, and the readable copy of its card.
 DATABASE, CARD = "run.db", "card.json"
 #: Version of the tables. No other version can be read.
-FORMAT = 4
+FORMAT = 5
 #: "ragb", which identifies SQLite files of ragbench.
 _APPLICATION = 0x72616762
 #: Question id of calls for work that all questions share.
@@ -41,11 +41,11 @@ CREATE TABLE replies (
     value TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE scores (record INTEGER PRIMARY KEY, value TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE facts (
-    record INTEGER PRIMARY KEY, evidence REAL, all_recall REAL, cost_usd REAL, qtype TEXT,
+    record INTEGER PRIMARY KEY, gold_in_context REAL, all_recall REAL, cost_usd REAL, qtype TEXT,
     hops INTEGER, value TEXT NOT NULL, digest TEXT NOT NULL);
 CREATE VIEW answers AS
     SELECT id, qid, state, question, answer, em, f1, stop_reason, error, calls, tokens,
-        facts.cost_usd, latency_s, evidence, all_recall, qtype, hops,
+        facts.cost_usd, latency_s, gold_in_context, all_recall, qtype, hops,
         records.value, records.digest
     FROM records LEFT JOIN facts ON facts.record = id WHERE id IN
         (SELECT max(id) FROM records WHERE state != 'cut off' GROUP BY qid);

@@ -21,7 +21,7 @@ from ragbench.record import Record
 
 Json = dict[str, Any]
 #: Metrics that the page offers if a run has them.
-METRICS = ("f1", "em", "recall", tables.EVIDENCE, *JUDGED)
+METRICS = ("f1", "em", "recall", tables.GOLD_IN_CONTEXT, *JUDGED)
 _log = get(__name__)
 
 

@@ -195,7 +195,7 @@ def _program(board: Board, program: Program) -> Json:
     for name in rows[0]:
         values = [figures[name] for figures in rows]
         row[name] = None if None in values else fmean(values)
-    evidence = [tables.without_evidence(run.records) for run in runs]
+    gold_in_context = [tables.without_gold(run.records) for run in runs]
     models = list(dict.fromkeys(run.card.model for run in runs))
     return {
         **row,
@@ -215,8 +215,8 @@ def _program(board: Board, program: Program) -> Json:
         "asked": base.card.questions or base.summary.n,
         "done": all(run.progress.complete for run in runs),
         "means": {name: _mean(runs, name) for name in board.metrics},
-        "without_evidence": sum(lacking for lacking, _ in evidence),
-        "right": sum(right for _, right in evidence),
+        "without_gold": sum(lacking for lacking, _ in gold_in_context),
+        "right": sum(right for _, right in gold_in_context),
         "causes": _mean_causes(runs),
     }  # fmt: skip
 

@@ -192,7 +192,7 @@ def _faults(programs: Sequence[Json]) -> Parts:
     unpriced = [program for program in programs if program["cost_usd"] is None]
     lacking = []
     for program in programs:
-        if program["right"] and 2 * program["without_evidence"] >= program["right"]:
+        if program["right"] and 2 * program["without_gold"] >= program["right"]:
             lacking.append(program)
     unfinished = [program for program in programs if not program["done"]]
     strong = f"{_count(failed, 'question')} failed"

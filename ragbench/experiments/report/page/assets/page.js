@@ -182,7 +182,7 @@ function columns() {
     { name: "seconds", head: "p95 s", by: (at) => data.programs[at].p95_s, kind: "n x hide num", cell: (at) => amount(data.programs[at].p95_s), needs: places().some((at) => data.programs[at].p95_s) },
     { name: "tokens", head: "tokens", by: (at) => data.programs[at].tokens, kind: "n x hide num", cell: (at) => amount(data.programs[at].tokens), needs: places().some((at) => data.programs[at].tokens) },
     { name: "calls", head: "calls", by: (at) => data.programs[at].calls, kind: "n x hide num", cell: (at) => amount(data.programs[at].calls), needs: new Set(places().map((at) => data.programs[at].calls)).size > 1 },
-    { name: "evidence", head: "evidence", by: (at) => -(data.programs[at].evidence ?? -Infinity), kind: "n x hide num", cell: (at) => score(data.programs[at].evidence), needs: places().some((at) => known(data.programs[at].evidence)) },
+    { name: "gold_in_context", head: "gold in context", by: (at) => -(data.programs[at].gold_in_context ?? -Infinity), kind: "n x hide num", cell: (at) => score(data.programs[at].gold_in_context), needs: places().some((at) => known(data.programs[at].gold_in_context)) },
     { name: "wrong", head: node("span", {}, "wrong: ", LEVELS().map((level, i) => [i ? " · " : "", node("span", { class: `t${i % 4}` }, CAUSES[level] || level)])), by: (at) => sum(Object.values(data.programs[at].causes)), kind: "x", cell: wrong, needs: data.causes.length > 0 },
   ];
   return all.filter((column) => column.needs !== false);
