@@ -99,7 +99,7 @@ def test_the_docs_list_every_program_with_its_variants() -> None:
     text = (Path(__file__).parents[2] / "docs/programs.md").read_text("utf-8")
     table = text.partition("| program |")[2].partition("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip(" `") for cell in row.split("|")] for row in table]
-    documented = {name: variants or "default" for _, name, variants, *_ in cells}
+    documented = {name: variants or "default" for _, name, _, variants, *_ in cells}
     assert documented == {name: ", ".join(program.variants) for name, program in PROGRAMS}
 
 

@@ -3,7 +3,6 @@
 `python -m tests.programs.test_departures` rewrites the section of docs/programs.md.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,29 +14,28 @@ DOCS = Path(__file__).parents[2] / "docs/programs.md"
 HEADING = "## Deviations from the sources\n"
 
 
-def markdown(source: Source) -> Iterator[str]:
-    """Yield the lines that document `source`."""
-    yield f"Source: {source.source}."
-    yield ""
-    if not source.departures:
-        yield "No deviation."
-        return
+def row(name: str, source: Source) -> str:
+    """Return the row of the table that documents `source`."""
+    cells = []
     for departure in source.departures:
-        undo = f" (undo: `{departure.undo}`)" if departure.undo else ""
-        yield f"- {departure.theirs} → {departure.ours}{undo}"
+        undo = f" (`{departure.undo}`)" if departure.undo else ""
+        cells.append(f"{departure.theirs} → {departure.ours}{undo}")
+    text = "<br>".join(cells).replace("|", r"\|")
+    return f"| `{name}` | {text or 'none'} |"
 
 
 def section() -> str:
     """Return the section of docs/programs.md that lists the deviations."""
     lines = [
         HEADING,
-        "Generated from `ragbench/programs/programs.yaml`. `ragbench show program NAME` also",
-        "prints the place in the source. A protocol prints the deviations that apply to a run.",
-        "Each line has the form: behavior of the source → behavior here (parameters that undo it).",
+        "Generated from `ragbench/programs/programs.yaml`: behavior of the source → behavior of",
+        "ragbench (parameters that undo it). A protocol prints the deviations that apply to a run.",
+        "",
+        "| program | deviations |",
+        "|---|---|",
+        *(row(name, source) for name, source in sources().items()),
         "",
     ]
-    for name, source in sources().items():
-        lines += [f"### {name}", "", *markdown(source), ""]
     return "\n".join(lines)
 
 
