@@ -74,7 +74,7 @@ def test_what_is_not_known_is_not_zero(command: Command) -> None:
     code, out, err = command("show", "runs/other", "--format", "json")
     row = json.loads(out)[0]["rows"][0]
     assert (code, row["em"]) == (0, 1.0)
-    unknown = ("calls", "path", "searches", "tokens", "cost_usd", "p50_s")
+    unknown = ("calls", "sequential_calls", "searches", "tokens", "cost_usd", "p50_s")
     assert {row[name] for name in unknown} == {None}
     assert "all_recall" not in row, "nobody said what was found"
     assert "in all:" not in err

@@ -61,7 +61,7 @@ _COLUMNS_OF = {
 #: Amounts that no file of predictions has, and their columns.
 _NEVER_KNOWN = ("embedding_and_reranking_calls", "embedding_and_reranking_tokens", "retrievals",
                 "critical_path_calls", "critical_path_s")  # fmt: skip
-_NEVER_SHOWN = ("path", "searches")
+_NEVER_SHOWN = ("sequential_calls", "searches")
 #: Keys that may name a passage that is an object; the first one present counts.
 _PASSAGE_KEYS = ("id", "pid", "doc_id", "title", "text", "contents", "content")
 #: Names of the answer field: ours, MuSiQue's, GraphRAG-Bench's and AutoRAG's.

@@ -1,6 +1,6 @@
 """Metrics as pure functions of records, their registry, and statistics of comparisons."""
 
-from ragbench.metrics import drop, efficiency, silence as silence
+from ragbench.metrics import abstention as abstention, drop, efficiency
 from ragbench.metrics.aggregate import (
     DEFAULT_METRICS,
     GROUPINGS,

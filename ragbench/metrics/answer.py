@@ -143,7 +143,7 @@ def best(compare: Compare, pred: str, answers: Sequence[str]) -> float:
 
 
 def is_answerable(record: Record) -> bool:
-    """Return False if the searched data has no answer to the question (`metrics.silence`)."""
+    """Return False if the searched data has no answer to the question (`metrics.abstention`)."""
     return record.extra.get("answerable") is not False
 
 

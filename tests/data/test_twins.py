@@ -89,7 +89,7 @@ def test_without_gold_passages_none_can_be_taken_and_small_letters_have_no_names
 @pytest.mark.parametrize(
     ("answer", "answerable", "scores"),
     [
-        # em, answered, right_of_answered, refused_rightly, refused_wrongly
+        # em, answer_rate, selective_accuracy, correct_refusal_rate, false_refusal_rate
         ("Paris", True, (1.0, 1.0, 1.0, None, 0.0)),
         ("Rome", True, (0.0, 1.0, 0.0, None, 0.0)),
         ("", True, (0.0, 0.0, None, None, 1.0)),
@@ -105,7 +105,8 @@ def test_answers_and_refusals_are_scored_where_some_questions_have_no_answer(
     answer: str | None, answerable: bool, scores: tuple[float | None, ...]
 ) -> None:
     asked = record(answer, answers=["Paris"], extra={"answerable": answerable})
-    names = ("em", "answered", "right_of_answered", "refused_rightly", "refused_wrongly")
+    rates = ("answer_rate", "selective_accuracy", "correct_refusal_rate", "false_refusal_rate")
+    names = ("em", *rates)
     assert tuple(get_metric(name).score(asked) for name in names) == scores
 
 
@@ -140,8 +141,8 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     code, out, err = command("show", "silent", "--format", "json")
     assert code == 0, err
     [row] = next(part["rows"] for part in json.loads(out) if part["table"] == "runs")
-    assert (row["answered"], row["refused_rightly"]) == (1.0, 0.0)
-    assert 0.3 < row["right_of_answered"] < 0.7
+    assert (row["answer_rate"], row["correct_refusal_rate"]) == (1.0, 0.0)
+    assert 0.3 < row["selective_accuracy"] < 0.7
     server.script = lambda _: json.dumps({"answer": "not stated"})
     every = ("--unanswerable", "1", "--limit", "3")
     silent = (*common[:2], "--lm", f"openai/silent@{server.url}", *common[4:])

@@ -146,7 +146,7 @@ def refusal_lines(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[str
     counts = {}
     for name, run in zip(labels, runs, strict=True):
         failures = run.records.column(failed)
-        answered = run.records.column(get_metric("answered").score)
+        answered = run.records.column(get_metric("answer_rate").score)
         counts[name] = sum(score == 0 and not failures[qid] for qid, score in answered.items())
     refusing = [f"{name} {n}" for name, n in counts.items() if n]
     if not 0 < len(refusing) < len(counts):
@@ -196,7 +196,7 @@ def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Sect
     sizes = {row["n"] for row in rows}
     columns = [_KEY, _PROGRAM, Column("f1", "F1", "score"), Column("em", "EM", "score"), *_COSTS]
     if any(row[GOLD_IN_CONTEXT] is not None for row in scored):
-        columns.append(Column(GOLD_IN_CONTEXT, "gold in context", "score"))
+        columns.append(Column(GOLD_IN_CONTEXT, "in context", "score"))
     if len(sizes) > 1:
         columns.append(Column("n", kind="count"))
     ordered = [row["run"] for row in scored]

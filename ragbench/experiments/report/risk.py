@@ -14,7 +14,7 @@ from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.clusters import mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import get_metric
-from ragbench.metrics.silence import confidence
+from ragbench.metrics.abstention import confidence
 
 #: Fractions of the questions, those with the highest confidence first.
 COVERAGES = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -26,8 +26,8 @@ from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
-    FOUND,
     GOLD_IN_CONTEXT,
+    GOLD_RETRIEVED,
     Evaluation,
     Summary,
     failure_of,
@@ -54,15 +54,15 @@ _COLUMNS = (
     Column("em", "EM", "score", interval=True),
     Column("f1", "F1", "score", interval=True),
     Column(GOLD_IN_CONTEXT, "gold in context", "score", drop=1),
-    Column(FOUND, "found", "score", drop=7),
-    Column("answered", kind="score", interval=True, drop=6),
-    Column("right_of_answered", "right of them", "score", interval=True, drop=6),
-    Column("refused_rightly", "refused rightly", "score", interval=True, drop=6),
+    Column(GOLD_RETRIEVED, "gold retrieved", "score", drop=7),
+    Column("answer_rate", "answer rate", "score", interval=True, drop=6),
+    Column("selective_accuracy", "selective accuracy", "score", interval=True, drop=6),
+    Column("correct_refusal_rate", "correct refusals", "score", interval=True, drop=6),
     Column("memory", "memory", "gain", interval=True, drop=6),
     Column("memory_n", "open n", kind="count", drop=6),
     Column("failed", kind="count"),
     Column("calls", kind="amount", drop=3),
-    Column("path", kind="amount", drop=9),
+    Column("sequential_calls", "sequential calls", "amount", drop=9),
     Column("searches", kind="amount", drop=8),
     Column("tokens", kind="amount", drop=4),
     Column("embedder_tokens", "embedder tokens", "amount", drop=8),
@@ -72,11 +72,11 @@ _COLUMNS = (
     Column("p95_s", "p95 s", "seconds", drop=7),
 )
 #: Columns of data with questions that have no answer.
-_SILENCE = ("answered", "right_of_answered", "refused_rightly")
+_ABSTENTION = ("answer_rate", "selective_accuracy", "correct_refusal_rate")
 #: Note below a table of runs.
 LEGEND = (
-    "calls, path (longest chain of calls), searches and tokens are per question, $ for 1,000, as "
-    "if nothing were cached"
+    "calls, sequential calls (longest chain), searches and tokens are per question, $ for 1,000, "
+    "as if nothing were cached"
 )
 LEGEND_OF_MARK = (
     "\u2020: the first search can return every passage of most questions, or the index has no "
@@ -87,8 +87,8 @@ LEGEND_OF_GOLD = (
     "\u2021: receives the gold passages: an upper bound for reading, not a usable program"
 )
 LEGEND_OF_CONTEXT = (
-    "; gold in context: share of questions with every gold passage in the LM's context; found: "
-    "with every gold passage retrieved"
+    "; gold in context: share of questions with every gold passage in the LM's context; gold "
+    "retrieved: with every gold passage retrieved"
 )
 
 
@@ -197,7 +197,7 @@ def row_of_run(run: Evaluation) -> dict[str, Any]:
     index = index_cost(run.card)
     row = run_row(run.summary, run.records) | ({"index_usd": index.usd} if index else {})
     if run.card.data_card.get("unanswerable"):
-        for name in _SILENCE:
+        for name in _ABSTENTION:
             row |= measured(run.records, name)
     if "imported" in run.card.identity:
         row |= known_amounts(run.records)
@@ -274,10 +274,10 @@ def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
         **measured(records, "em"),
         **measured(records, "f1"),
         GOLD_IN_CONTEXT: measured(records, GOLD_IN_CONTEXT)[GOLD_IN_CONTEXT],
-        FOUND: measured(records, FOUND)[FOUND],
+        GOLD_RETRIEVED: measured(records, GOLD_RETRIEVED)[GOLD_RETRIEVED],
         "failed": summary.failed,
         "calls": each(as_if.calls),
-        "path": each(summary.critical_path_calls),
+        "sequential_calls": each(summary.critical_path_calls),
         "searches": each(summary.retrievals),
         "tokens": each(as_if.tokens),
         "embedder_tokens": each(as_if.other_tokens or None),
@@ -291,10 +291,10 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Return the columns, without gold in context, index and embedder if no run has them."""
     left_out = set[str]()
     if all(row[GOLD_IN_CONTEXT] is None for row in rows):
-        left_out |= {GOLD_IN_CONTEXT, FOUND}
+        left_out |= {GOLD_IN_CONTEXT, GOLD_RETRIEVED}
     if not any(row["embedder_tokens"] for row in rows):
         left_out.add("embedder_tokens")
-    for name in (*_SILENCE, "index_usd", "memory", "memory_n"):
+    for name in (*_ABSTENTION, "index_usd", "memory", "memory_n"):
         if not any(name in row for row in rows):
             left_out.add(name)
     return [column for column in _COLUMNS if column.name not in left_out]

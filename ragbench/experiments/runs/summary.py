@@ -39,7 +39,7 @@ HEADLINE = ("em", "f1")
 #: Metrics shown next to the scores: every gold passage was in the LM's context, and the searches
 #: retrieved every gold passage.
 GOLD_IN_CONTEXT = "gold_in_context"
-FOUND = "all_recall"
+GOLD_RETRIEVED = "all_recall"
 
 #: Breakdown -> what its rows are, for people.
 GROUP_NAMES = {"qtype": "question type", "hops": "hops", "answer_kind": "kind of answer"}
@@ -96,7 +96,7 @@ def shows_method(summary: Summary) -> bool:
 
 #: Columns of each record that a summary and a table of runs need.
 COLUMNS: tuple[Column, ...] = (
-    *(get_metric(name).score for name in (*HEADLINE, GOLD_IN_CONTEXT, FOUND)),
+    *(get_metric(name).score for name in (*HEADLINE, GOLD_IN_CONTEXT, GOLD_RETRIEVED)),
     failed, failure_of, stop_reason, varies_with, spending,
 )  # fmt: skip
 

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 from ragbench.data import cluster_keys
 from ragbench.experiments.store.schema import digest_of
 from ragbench.metrics import GROUPINGS, get_metric
+from ragbench.metrics.abstention import confidence
 from ragbench.metrics.efficiency import as_if as as_if_of
-from ragbench.metrics.silence import confidence
 from ragbench.record import Call, Failure, Ledger, Record, Totals
 from ragbench.redact import encodable
 
@@ -28,7 +28,7 @@ Amount: TypeAlias = int | float | None
 #: Metrics whose scores are facts. All others are computed from the records on request.
 STORED_METRICS = (
     *("em", "f1", "gold_in_context", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
-    *("retrievals", "critical_path_calls", "critical_path_s", "answered"),
+    *("retrievals", "critical_path_calls", "critical_path_s", "answer_rate"),
 )
 
 #: Columns of a record: no answer, failure, stop reason and question.

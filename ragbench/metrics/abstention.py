@@ -46,11 +46,11 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _answered(record: Record) -> float:
+def _answer_rate(record: Record) -> float:
     return float(not (record.failed or refused(record)))
 
 
-def _right_of_answered(record: Record) -> float | None:
+def _selective_accuracy(record: Record) -> float | None:
     if record.failed:
         return 0.0
     if refused(record):
@@ -60,29 +60,37 @@ def _right_of_answered(record: Record) -> float | None:
     return best_of_answer(exact_match)(record)
 
 
-def _refused_rightly(record: Record) -> float | None:
+def _correct_refusal_rate(record: Record) -> float | None:
     if is_answerable(record):
         return None
-    return 1 - _answered(record) - record.failed
+    return 1 - _answer_rate(record) - record.failed
 
 
-def _refused_wrongly(record: Record) -> float | None:
+def _false_refusal_rate(record: Record) -> float | None:
     if is_answerable(record):
-        return 1 - _answered(record)
+        return 1 - _answer_rate(record)
     return None
 
 
-add(Metric("answered", _answered, "share of answers that are not refusals"))
+add(Metric("answer_rate", _answer_rate, "share of answers that are not refusals"))
 add(
     Metric(
-        "right_of_answered", _right_of_answered, "exact match of the answers that are not refusals"
+        "selective_accuracy",
+        _selective_accuracy,
+        "exact match of the answers that are not refusals",
     )
 )
-add(Metric("refused_rightly", _refused_rightly, "refusals of the questions without an answer"))
 add(
     Metric(
-        "refused_wrongly",
-        _refused_wrongly,
+        "correct_refusal_rate",
+        _correct_refusal_rate,
+        "refusals of the questions without an answer",
+    )
+)
+add(
+    Metric(
+        "false_refusal_rate",
+        _false_refusal_rate,
         "refusals of the questions that have an answer, and their failures",
         worst=1.0,
         higher_is_better=False,
