@@ -218,8 +218,7 @@ class LMSettings(Knobs):
     )
     price_for: dict[str, str] = option(
         {},
-        "price of another LM, by its spec (teacher, prompt LM, LM of a role); "
-        "repeat for more",
+        "price of another LM, by its spec (teacher, prompt LM, LM of a role); repeat for more",
         metavar="SPEC=in=USD,out=USD",
         incidental=True,
     )

@@ -236,10 +236,10 @@ def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) 
 
     Uses 50 validation questions (--limit changes that), or training questions with --split train.
     Repeat the command to continue, or add --trials to search further. Use a result with `ragbench
-    eval --compiled FOLDER`, on the test split.
+    eval --compiled FOLDER/front/00`, on the test split.
     """
     from ragbench.experiments.cells.tune import estimate_tune, tune, tune_folder
-    from ragbench.experiments.report.sweep import tuned_report
+    from ragbench.experiments.report.tuned import tuned_report
     from ragbench.experiments.runs.context import limited
 
     options["split"] = options["split"] or "validation"
@@ -255,7 +255,7 @@ def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) 
         return
     with limited(limits, folder):
         with RunProgress() as progress:
-            tuned = tune(config, settings, on_message=say, watch=progress)
+            tuned = tune(config, settings, progress)
         show(tuned_report(tuned))  # inside the block: if the LM is down, it ends with its error
     if tuned.stopped:
         say(tuned.stopped, err=True)

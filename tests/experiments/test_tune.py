@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import dspy
-import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, KnobError
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.cells.tune import Point, Tuned, _best, estimate_tune, tune
+from ragbench.experiments.cells.tune import Point, Tuned, estimate_tune, tune
 from ragbench.experiments.cells.tune_space import make_space
 from ragbench.experiments.config import RunConfig, TuneConfig
-from ragbench.experiments.report.sweep import tuned_report
+from ragbench.experiments.report.tuned import tuned_report
 from ragbench.experiments.runs.compiled import compiled_fields
 from ragbench.experiments.runs.context import billed_under
 from ragbench.experiments.runs.runner import evaluate
@@ -48,15 +47,19 @@ def asked(
     return world.config(**{**fixed, **(run or {})}), TuneConfig(**given)
 
 
+def values(point: Point) -> tuple[float, ...]:
+    return tuple(mean.mean for mean in point.means.values())
+
+
 def search(world: World, run: dict[str, Any] | None = None, **how: Any) -> Tuned:
-    return tune(*asked(world, run, **how), on_message=lambda line: None)
+    return tune(*asked(world, run, **how))
 
 
 def test_the_front_is_not_dominated_loads_and_is_held_out(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tuned = search(world)
-    best, points = tuned.best, [tuple(point.values.values()) for point in tuned.front]
+    best, points = tuned.best, [values(point) for point in tuned.front]
     assert len(points) >= 2
     for (f1, tokens), (other_f1, other_tokens) in permutations(points, 2):
         assert f1 > other_f1 or tokens < other_tokens
@@ -67,26 +70,30 @@ def test_the_front_is_not_dominated_loads_and_is_held_out(
     assert "optimistic" in out
     assert f"the best f1 of {best.candidates} is {best.seen:.4g}" in out
     for point in tuned.front:
-        ends = point.interval("f1")
-        assert f"{point.values['f1']:.4g} [{ends.low:.4g}, {ends.high:.4g}]" in out
-        assert read_sidecar(point.folder).scores["compiled"]["interval"]["low"] >= 0
+        ends = point.means["f1"].interval
+        assert f"{point.means['f1'].mean:.4g} [{ends.low:.4g}, {ends.high:.4g}]" in out
 
-    first = tuned.front[0]
-    fields = compiled_fields(first.folder)
-    assert fields["set"]["k"] == first.knobs["k"]
-    over = {"set": fields["set"], "k": None, "setting": "pooled", "compiled": first.folder}
+
+def test_a_point_of_the_front_is_a_program_and_refuses_the_questions_of_the_search(
+    world: World,
+) -> None:
+    first = search(world, trials=4).front[0]
+    folder = world.folder / "tuned" / "front" / "00"
+    fields = compiled_fields(folder)
+    assert fields["set"]["k"] == first.settings["k"]
+    over = {"set": fields["set"], "k": None, "setting": "pooled", "compiled": folder}
     done = evaluate(world.config(**over, out=world.folder / "test", limit=4))
     assert len(done.records) == 4
     with pytest.raises(DataError, match="used to compile"):
         evaluate(world.config(**over, out=world.folder / "seen", split="validation"))
-    sidecar = read_sidecar(first.folder)
+    sidecar = read_sidecar(folder)
     assert (sidecar.scores["n"], sidecar.cost["as_if"]["all"]["calls"] % 8) == (8, 0)
 
 
 def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path) -> None:
     def front(run: dict[str, Any]) -> list[tuple[Any, Any]]:
         points = search(world, {"workers": 1, **run}, trials=5).front
-        return [(dict(point.knobs), dict(point.values)) for point in points]
+        return [(dict(point.settings), values(point)) for point in points]
 
     quiet = front({"out": tmp_path / "quiet"})
     for call in (3, 14):
@@ -128,12 +135,12 @@ def test_the_space_comes_from_types_and_bounds() -> None:
 def test_tune_draws_settings_of_the_retriever_and_fields_of_the_run(world: World) -> None:
     space = {"retriever.k1": "0.5:2.0", "k": "1,3", "temperature": "0.0,0.5"}
     config, how = asked(world, trials=3, only=(), space=space, objective=("f1",))
-    tuned = tune(config, how, on_message=lambda line: None)
+    tuned = tune(config, how)
     cards = [read_card(path) for path in (world.folder / "tuned" / "cells").iterdir()]
     drawn = [card.identity["retriever_set"] for card in cards if card.identity["retriever_set"]]
     assert all(0.5 <= settings["k1"] <= 2.0 for settings in drawn)
     assert len(drawn) == 3 + 1  # and as given
-    assert tuned.front[0].knobs.keys() == space.keys()
+    assert tuned.front[0].settings.keys() == space.keys()
 
 
 class Echo(dspy.Module):
@@ -151,17 +158,6 @@ def test_a_knob_that_a_module_does_not_read_is_not_searched() -> None:
         make_space(program, {}, narrowed={"k": "2,4"})
 
 
-@pytest.mark.parametrize(("name", "sign"), [("f1", 1), ("tokens", -1)])
-def test_the_best_of_equals_is_told_without_the_luck_of_the_choice(name: str, sign: int) -> None:
-    rows = (np.random.default_rng(0).random((40, 40)) < 0.5).astype(float)
-    points = [Point({}, {name: list(row)}, 0, Path(f"{n}"), None) for n, row in enumerate(rows)]
-    found = _best([*points, points[0]], name)
-    best = max(rows, key=lambda row: sign * row.mean())
-    assert (found.seen, found.candidates) == (best.mean(), 40)  # one run counts once
-    assert sign * (found.seen - 0.5) > 0.1
-    assert found.corrected == pytest.approx(0.5, abs=0.06)
-
-
 # Three combinations are soon used up.
 @pytest.mark.parametrize("over", [{"space": {"k": "1:3"}}, {"objective": ("f1",)}])
 def test_what_is_spent_lies_in_the_estimate(world: World, over: dict[str, Any]) -> None:
@@ -170,7 +166,7 @@ def test_what_is_spent_lies_in_the_estimate(world: World, over: dict[str, Any]) 
         config, how = asked(world, {"limit": 4}, trials=trials, **over)
         found = estimate_tune(config, how)
         assert total(billed_under(world.folder / "tuned")).calls == before.calls
-        tune(config, how, on_message=lambda line: None)
+        tune(config, how)
         took = total(billed_under(world.folder / "tuned"))
         assert took.calls == len(world.lm.asked) > before.calls
         assert found.low.calls <= took.calls - before.calls <= found.high.calls

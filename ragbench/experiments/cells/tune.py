@@ -9,31 +9,30 @@ uninterrupted one. Only training or validation questions are used.
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
 from dspy import ContextWindowExceededError
+from optuna.distributions import CategoricalDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from ragbench import errors, metrics
 from ragbench.experiments import artifacts
 from ragbench.experiments.cells.cell import CELLS, Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
-from ragbench.experiments.cells.tune_space import Space, make_space, with_settings
-from ragbench.experiments.compare.paired import MEASURES
-from ragbench.experiments.compile import OnMessage
+from ragbench.experiments.cells.tune_space import make_space, with_settings
+from ragbench.experiments.compare.paired import MEASURES, Floats, groups_of
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all, question_cost, run_pilot
-from ragbench.experiments.runs.clusters import clusters_among
-from ragbench.experiments.runs.context import RunContext
+from ragbench.experiments.runs.clusters import clusters_of, mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import is_claimed, locked, write_json
 from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics.stats.estimates import Clusters
-from ragbench.record import billed, total
+from ragbench.record import add_up
 
 ASKED = "tune.json"
 STUDY = "study.db"
@@ -42,39 +41,36 @@ FRONT = "front"
 STARTUP = 8
 #: Objectives of cost, all to be made small, and their metrics.
 COSTS = {name.partition(" ")[0]: measure for name, measure in MEASURES.items()}
+_TOO_LONG = f"provider/{ContextWindowExceededError.__name__}"
 
 
 @dataclass(frozen=True)
 class Point:
-    """Combination of settings. `scores` has a number per question for each objective."""
+    """A combination of settings, its run, and the mean of each objective."""
 
-    knobs: Mapping[str, Any]
-    scores: Mapping[str, Sequence[float]]
-    failed: int
-    folder: Path
-    clusters: Clusters
+    settings: Mapping[str, Any]
+    run: Evaluation
+    means: Mapping[str, metrics.Mean]
 
-    @property
-    def n(self) -> int:
-        return len(next(iter(self.scores.values())))
+    def scored(self, name: str) -> dict[str, Any]:
+        """Return the mean of the objective `name` in the format of a sidecar."""
+        mean = self.means[name]
+        return {"mean": mean.mean, "interval": asdict(mean.interval) if mean.interval else None}
 
-    @property
-    def values(self) -> dict[str, float]:
-        return {name: sum(scores) / len(scores) for name, scores in self.scores.items()}
-
-    def interval(self, name: str) -> metrics.Interval | None:
-        """Compute the 95 % interval of a mean; None for fewer than two questions."""
-        bounds = objective(name).score_range
-        return metrics.mean_interval(self.scores[name], bounds, self.clusters)
+    def scores(self, name: str) -> tuple[Floats, Clusters]:
+        """Return the objective `name` of each question by id, and the clusters of the questions."""
+        column = self.run.records.column(objective(name).score)
+        qids = sorted(column)
+        scores = np.array([column[qid] for qid in qids], dtype=np.float64)
+        return scores, groups_of(clusters_of(self.run.records), qids)
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """Pareto front, best first by the first objective.
+    """Pareto front, best first by the first objective. Point N is the folder `front/N`.
 
     `default` is the program with the settings of the command. `best` is the score of the best
-    trial,
-    corrected for selection. `stopped` is the limit that ended the search, or "".
+    trial, corrected for selection. `stopped` is the limit that ended the search, or "".
     """
 
     folder: Path
@@ -83,6 +79,14 @@ class Tuned:
     trials: int
     best: metrics.Best | None = None
     stopped: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings and means of each point as JSON; the first one is as given."""
+        rows = []
+        for point in (self.default, *self.front):
+            means = {name: mean.mean for name, mean in point.means.items()}
+            rows.append({"settings": point.settings, "means": means})
+        return {"points": rows, "trials": self.trials}
 
 
 def objective(name: str) -> metrics.Metric:
@@ -95,137 +99,142 @@ def tune_folder(config: RunConfig) -> Path:
     return config.out or Path("tuned") / config.name()
 
 
+@dataclass
 class Search:
-    """Search with its space, its cells and their outcomes."""
+    """A search with its space and the outcomes of its cells."""
 
-    def __init__(self, config: RunConfig, settings: TuneConfig, watch: Watch = SILENT) -> None:
+    config: RunConfig
+    settings: TuneConfig
+    watch: Watch = SILENT
+    outcomes: dict[Path, Outcome] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
         """Check the search; sends no request and writes nothing.
 
         Raises:
             RagbenchError: The split, the program, an objective or the space does not fit.
         """
-        _check(config, settings)
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.config = config
-        self.settings = settings
+        config = self.config
+        if config.split in ("test", "all"):
+            raise errors.DataError(
+                f"tune asks training or validation questions; leave out --split {config.split}"
+            )
+        if config.compiled is not None or config.form or config.votes > 1:
+            raise errors.ConfigError(
+                "tune starts from an uncompiled program; leave --compiled and controls out"
+            )
+        choices = [*COSTS, *metrics.metric_names()]
+        for name in self.settings.objective:
+            if name.isidentifier() and name not in choices:
+                raise errors.UnknownNameError("objective", name, choices)
+        first = objective(self.settings.objective[0])
+        self.sign = 1 if first.higher_is_better else -1
         self.folder = tune_folder(config)
-        self.outcomes: dict[Path, Outcome] = {}
-        self._scheduler = Scheduler(watch)
-        program = type(self._scheduler.build(Cell("as given", config)).program)
-        self._program = program
-        self.defaults = program.resolve_knobs(config.set)
-        self.space: Space = make_space(
-            program, config.set, narrowed=settings.space, only=settings.only
+        self.scheduler = Scheduler(self.watch)
+        self.given = self.scheduler.build(Cell("as given", config))
+        self.program = type(self.given.program)
+        self.space = make_space(
+            self.program, config.set, narrowed=self.settings.space, only=self.settings.only
         )
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     def cell(self, drawn: Mapping[str, Any]) -> Cell:
         """Return the cell of a combination. Its folder is decided by its settings."""
-        label = ", ".join(f"{name}={_short(value)}" for name, value in drawn.items()) or "as given"
-        config = with_settings(self.config, drawn, out=None)
-        knobs = self._program.resolve_knobs(config.set)  # Equal combinations share a cell.
+        config = with_settings(self.config.but(out=None), drawn)
+        knobs = self.program.resolve_knobs(config.set)  # Equal combinations share a cell.
         config = config.but(set=knobs.model_dump(mode="json"))
-        folder = self.folder / CELLS / config.name()
-        return Cell(label, config.but(out=folder), arm=label)
+        label = in_words(drawn) or "as given"
+        return Cell(label, config.but(out=self.folder / CELLS / config.name()), arm=label)
 
-    def built(self, drawn: Mapping[str, Any]) -> RunContext:
-        """Load the data, retriever and program of a combination."""
-        return self._scheduler.build(self.cell(drawn))
-
-    def run(self, drawn: Mapping[str, Any]) -> Point:
+    def run(self, drawn: Mapping[str, Any], title: str) -> Point:
         """Run or continue a combination.
+
+        Args:
+            drawn: Its settings.
+            title: Title of its progress.
 
         Raises:
             StoppedError: A limit was reached.
             KnobError: The settings contradict each other.
+            RunError: The LM is down, or an objective is unknown for some questions.
         """
         cell = self.cell(drawn)
-        outcome = self._scheduler.run(cell, cell.label)
-        self.outcomes[cell.folder] = outcome
-        evaluation = outcome.finished()
-        _check_lm(evaluation)
-        return self.point(drawn, evaluation)
-
-    def point(self, drawn: Mapping[str, Any], evaluation: Evaluation) -> Point:
-        """Score the records of a combination."""
-        records = list(evaluation.records.values())
-        clusters = clusters_among(records)
-        scores = {}
+        outcome = self.outcomes[cell.folder] = self.scheduler.run(cell, f"{title}: {cell.label}")
+        run = outcome.finished()
+        kinds = run.summary.errors
+        # A prompt that is too long is a bad score of the settings, not the fault of the LM.
+        if run.all_failed and _TOO_LONG not in kinds and "provider/" in min(kinds):
+            raise errors.RunError(
+                f"every question failed by the LM ({min(kinds)}); when it answers, give the same "
+                "command again"
+            )
+        means = {}
         for name in self.settings.objective:
-            values = [objective(name).score(record) for record in records]
-            scores[name] = [value for value in values if value is not None]
-            if len(scores[name]) < len(records):
+            metric = objective(name)
+            column = run.records.column(metric.score)
+            mean = mean_of_run(run.records, column, metric.score_range)
+            if mean is None or mean.n < len(column):
                 fix = "give --price" if name == "cost" else "choose another --objective"
-                raise errors.RunError(
-                    f"objective {name} is unknown for {values.count(None)} of {len(records)} "
-                    f"questions; {fix}"
-                )
-        return Point(
-            knobs=drawn,
-            scores=scores,
-            failed=sum(record.failed for record in records),
-            folder=evaluation.folder,
-            clusters=[clusters.get(record.qid, record.qid) for record in records],
-        )
+                raise errors.RunError(f"objective {name} is unknown for some questions; {fix}")
+            means[name] = mean
+        return Point(drawn, run, means)
 
     def identity(self) -> dict[str, Any]:
         """Return all that decides the search, JSON-ready."""
         distributions = {}
         for name, values in self.space.items():
             distributions[name] = optuna.distributions.distribution_to_json(values)
-        run_context = self.built({})
         return {
-            "config": run_context.config.identity(),
+            "config": self.given.config.identity(),
             "limit": self.config.limit,
-            "data": run_context.dataset.digest,
+            "data": self.given.dataset.digest,
             "how": self.settings.model_dump(mode="json", exclude={"trials"}),
             "space": distributions,
         }
 
-
-def _check(config: RunConfig, settings: TuneConfig) -> None:
-    if config.split in ("test", "all"):
-        raise errors.DataError(
-            f"tune asks training or validation questions; leave out --split {config.split}"
-        )
-    if config.compiled is not None or config.form or config.votes > 1:
-        raise errors.ConfigError(
-            "tune starts from an uncompiled program; leave --compiled and controls out"
-        )
-    choices = [*COSTS, *metrics.metric_names()]
-    for name in settings.objective:
-        if name.isidentifier() and name not in choices:
-            raise errors.UnknownNameError("objective", name, choices)
-        objective(name)
-
-
-def _check_lm(evaluation: Evaluation) -> None:
-    """Do nothing unless every question failed by the LM.
-
-    A prompt that is too long is the fault of the settings, and a bad score. An LM that is down is
-    neither.
-    """
-    failure = None
-    for record in evaluation.records.values():
-        failure = record.failure
-        too_long = failure and failure.error == ContextWindowExceededError.__name__
-        if failure is None or failure.boundary != "provider" or too_long:
-            return
-    if failure is not None:
-        raise errors.RunError(
-            f"every question failed by the LM ({failure.message[:100]}); when it answers, give the "
-            "same command again"
+    def study(self) -> optuna.Study:
+        """Open or create the study."""
+        directions = []
+        for name in self.settings.objective:
+            directions.append("maximize" if objective(name).higher_is_better else "minimize")
+        return optuna.create_study(
+            study_name="tune",
+            storage=f"sqlite:///{self.folder / STUDY}",
+            load_if_exists=True,
+            directions=directions,
         )
 
+    def draw(self, study: optuna.Study, number: int) -> optuna.Trial:
+        """Draw the settings of a trial. The first one takes those as given, within the space."""
+        seed = self.settings.tune_seed * 100_003 + number
+        study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
+        if number == 0:
+            start = {}
+            for name, values in self.space.items():
+                value = getattr(self.given.program.knobs, name, None)
+                if isinstance(values, CategoricalDistribution):
+                    if value in values.choices:
+                        start[name] = value
+                elif value is not None:
+                    start[name] = min(max(value, values.low), values.high)
+            study.enqueue_trial(start)
+        return study.ask(self.space)
 
-def tune(
-    config: RunConfig, settings: TuneConfig, *, on_message: OnMessage = print, watch: Watch = SILENT
-) -> Tuned:
+
+def in_words(settings: Mapping[str, Any]) -> str:
+    """Return the settings as NAME=VALUE, separated by commas."""
+    words = []
+    for name, value in settings.items():
+        words.append(f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}")
+    return ", ".join(words)
+
+
+def tune(config: RunConfig, settings: TuneConfig, watch: Watch = SILENT) -> Tuned:
     """Search, or continue a search, and write the front.
 
     Args:
         config: The run.
         settings: The search.
-        on_message: The receiver of a line for each trial.
         watch: The receiver of progress.
 
     Raises:
@@ -237,187 +246,119 @@ def tune(
         identity = search.identity()
         if not is_claimed(search.folder / ASKED, identity, "a search"):
             write_json(search.folder / ASKED, identity)
-        on_message(f"knobs: {', '.join(search.space)}")
-        default = search.run({})
-        study = _study(search)
+        watch.say(f"settings: {', '.join(search.space)}")
+        default = search.run({}, "before the search")
+        study = search.study()
         points: dict[int, Point] = {}
         try:
-            for trial in _ended(study):  # Reuse the records of earlier trials.
-                if trial.state == TrialState.COMPLETE:
-                    points[trial.number] = search.run(trial.params)
-            while (number := len(_ended(study))) < settings.trials:
-                words = _step(search, study, number, points)
-                on_message(f"trial {number + 1} of {settings.trials}: {words}")
-                watch.count("trials", number + 1, settings.trials, words)
+            for trial in _ended(study):
+                if trial.state == TrialState.COMPLETE:  # Reuse its records.
+                    points[trial.number] = search.run(trial.params, "earlier trial")
+            for number in range(len(_ended(study)), settings.trials):
+                drawn = search.draw(study, number)
+                title = f"trial {number + 1} of {settings.trials}"
+                try:
+                    point = points[drawn.number] = search.run(drawn.params, title)
+                    study.tell(drawn, [mean.mean for mean in point.means.values()])
+                except errors.KnobError as error:
+                    study.tell(drawn, state=TrialState.FAIL)
+                    watch.say(f"{title}: refused: {error}")
         except errors.StoppedError as stop:
             if not points:
                 raise
             stopped = str(stop)
         if not points:
-            raise errors.RunError("no combination of knobs was allowed; narrow them with --space")
-        front = _write_front(search, study, points, default)
-        best = _best(list(points.values()), settings.objective[0])
-        results = {"front": [point.folder.name for point in front], "values": default.values}
-        write_experiment(
-            search.folder, "tune", list(search.outcomes.values()), results, stopped or None
-        )
-        return Tuned(search.folder, front, default, len(_ended(study)), best, stopped)
-
-
-def _study(search: Search) -> optuna.Study:
-    directions = []
-    for name in search.settings.objective:
-        directions.append("maximize" if objective(name).higher_is_better else "minimize")
-    study = optuna.create_study(
-        study_name="tune",
-        storage=f"sqlite:///{search.folder / STUDY}",
-        load_if_exists=True,
-        directions=directions,
-    )
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):  # a kill's
-        study.tell(trial.number, state=TrialState.FAIL)
-    if not study.get_trials(deepcopy=False):
-        start = {}
-        for name, values in search.space.items():
-            start[name] = getattr(search.defaults, name, None)
-            try:
-                fits = values._contains(values.to_internal_repr(start[name]))
-            except (ValueError, TypeError):  # a choice that the space does not have
-                fits = False
-            if not fits:
-                return study
-        study.enqueue_trial(start)
-    return study
+            raise errors.RunError("no settings were allowed; narrow them with --space")
+        best = _best(list(points.values()), search)
+        front = [points[number] for number in _front(study, search.sign)]
+        tuned = Tuned(search.folder, front, default, len(_ended(study)), best, stopped)
+        _write_front(search, tuned)
+        outcomes = list(search.outcomes.values())
+        write_experiment(search.folder, "tune", outcomes, tuned.to_dict(), stopped or None)
+        return tuned
 
 
 def _ended(study: optuna.Study) -> list[FrozenTrial]:
-    """List the completed trials and the trials with refused settings."""
-    ended = []
-    for trial in study.get_trials(deepcopy=False):
-        if trial.state == TrialState.COMPLETE or "refused" in trial.user_attrs:
-            ended.append(trial)
-    return ended
+    """List the completed trials and the trials with refused settings, without a killed one."""
+    return list(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL)))
 
 
-def _step(search: Search, study: optuna.Study, number: int, points: dict[int, Point]) -> str:
-    """Run one trial and describe its result."""
-    seed = search.settings.tune_seed * 100_003 + number
-    study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
-    trial = study.ask(search.space)
-    knobs = ", ".join(f"{name}={_short(value)}" for name, value in trial.params.items())
-    try:
-        point = search.run(trial.params)
-    except errors.KnobError as error:
-        trial.set_user_attr("refused", str(error))
-        study.tell(trial, state=TrialState.FAIL)
-        return f"not allowed ({knobs})"
-    points[trial.number] = point
-    study.tell(trial, list(point.values.values()))
-    words = ", ".join(f"{name} {value:.4g}" for name, value in point.values.items())
-    return f"{words} ({knobs})"
-
-
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def _write_front(
-    search: Search, study: optuna.Study, points: Mapping[int, Point], default: Point
-) -> list[Point]:
-    """Write the Pareto-optimal trials as compiled programs, best first, without ties."""
-    shutil.rmtree(search.folder / FRONT, ignore_errors=True)
-    sign = _sign(search.settings.objective[0])
+def _front(study: optuna.Study, sign: int) -> list[int]:
+    """Return the numbers of the Pareto-optimal trials, best first, without ties."""
     numbers: dict[tuple[float, ...], int] = {}
     for trial in sorted(study.best_trials, key=lambda trial: trial.number):
         numbers.setdefault(tuple(trial.values), trial.number)
     order = sorted(numbers, key=lambda values: (-sign * values[0], values))
-    front = []
-    for place, values in enumerate(order):
-        number = numbers[values]
-        folder = search.folder / FRONT / f"{place:02d}"
-        _save_point(search, points[number], default, folder, number)
-        front.append(replace(points[number], folder=folder))
-    return front
+    return [numbers[values] for values in order]
 
 
-def _save_point(search: Search, point: Point, default: Point, folder: Path, number: int) -> None:
-    """Write trial `number` to `folder` as a compiled program."""
-    settings = search.settings
-    run_context = search.built(point.knobs)
-    dataset = run_context.dataset
-    name = settings.objective[0]
+def _write_front(search: Search, tuned: Tuned) -> None:
+    """Write each point as a compiled program. `eval` refuses the questions that selected it."""
+    shutil.rmtree(search.folder / FRONT, ignore_errors=True)
     split = search.config.split
-    sides = [run_context.examples if split == side else [] for side in ("train", "validation")]
-    gain = metrics.paired_interval(
-        default.scores[name], point.scores[name], objective(name).score_range, point.clusters
-    )
-    calls = []
-    for outcome in search.outcomes.values():
-        for record in outcome.finished().records.values():
-            calls.extend(record.ledger.calls)
-    sidecar = artifacts.Sidecar(
-        format=artifacts.FORMAT,
-        program=run_context.program.name,
-        variant=run_context.program.knobs.variant,
-        knobs=run_context.program.knobs.model_dump(mode="json"),
-        predictors=artifacts.fields_of(run_context.program),
-        program_sha256=artifacts.save_program(run_context.program, folder / artifacts.PROGRAM),
-        data=artifacts.data_card(dataset.name, dataset.digest, *sides),
-        optimizer={"name": "tune", "seed": settings.tune_seed, **settings.model_dump(mode="json")},
-        config=run_context.config.identity(),
-        given=search.config.sources(),
-        lms={
-            "student": run_context.lm.metered.identity,
-            "adapter": type(run_context.adapter).__name__,
-        },
-        versions=artifacts.versions(),
-        scores={
-            "metric": name,
-            "split": split,
-            "n": point.n,
-            "zero_shot": _scored(default, name),
-            "compiled": _scored(point, name),
-            "difference": point.values[name] - default.values[name],
-            "interval": asdict(gain) if gain else None,
-            "selected_on_these_questions": True,
-        },
-        cost={"as_if": {"all": asdict(total(calls))}, "billed": {"all": asdict(billed(calls))}},
-        notes={"trial": number, "objectives": point.values, "settings": dict(point.knobs)},
-    )
-    artifacts.write_sidecar(folder, sidecar)
+    first = search.settings.objective[0]
+    spent = [outcome.finished().summary for outcome in search.outcomes.values()]
+    costs = {
+        "as_if": {"all": asdict(add_up(summary.as_if for summary in spent))},
+        "billed": {"all": asdict(add_up(summary.billed for summary in spent))},
+    }
+    before, clusters = tuned.default.scores(first)
+    for number, point in enumerate(tuned.front):
+        folder = search.folder / FRONT / f"{number:02d}"
+        run_context = search.scheduler.build(search.cell(point.settings))
+        program = run_context.program
+        dataset = run_context.dataset
+        sides = [run_context.examples if split == side else [] for side in ("train", "validation")]
+        after, _ = point.scores(first)
+        gain = metrics.paired_interval(before, after, objective(first).score_range, clusters)
+        sidecar = artifacts.Sidecar(
+            format=artifacts.FORMAT,
+            program=program.name,
+            variant=program.knobs.variant,
+            knobs=program.knobs.model_dump(mode="json"),
+            predictors=artifacts.fields_of(program),
+            program_sha256=artifacts.save_program(program, folder / artifacts.PROGRAM),
+            data=artifacts.data_card(dataset.name, dataset.digest, *sides),
+            optimizer={"name": "tune", "seed": search.settings.tune_seed},
+            config=run_context.config.identity(),
+            given=run_context.config.sources(),
+            lms={"student": run_context.lm.metered.identity},
+            versions=artifacts.versions(),
+            scores={
+                "metric": first,
+                "n": len(after),
+                "compiled": point.scored(first),
+                "difference": point.means[first].mean - tuned.default.means[first].mean,
+                "interval": asdict(gain) if gain else None,
+            },
+            cost=costs,
+            notes={"settings": dict(point.settings)},
+        )
+        artifacts.write_sidecar(folder, sidecar)
 
 
-def _scored(point: Point, name: str) -> dict[str, Any]:
-    interval = point.interval(name)
-    ends = asdict(interval) if interval else None
-    return {"mean": point.values[name], "failed": point.failed, "interval": ends}
-
-
-def _sign(name: str) -> int:
-    return 1 if objective(name).higher_is_better else -1
-
-
-def _best(points: Sequence[Point], name: str) -> metrics.Best | None:
+def _best(points: Sequence[Point], search: Search) -> metrics.Best | None:
     """Correct the best mean for selection. Points of one run count once.
 
     Returns None for a single run, or for too few questions.
     """
-    runs = list({point.folder: point for point in points}.values())
+    first = search.settings.objective[0]
+    runs = {point.run.folder: point.scores(first) for point in points}
     if len(runs) < 2:
         return None
-    kind = objective(name)
+    rows = list(runs.values())
     return metrics.corrected_best(
-        np.array([point.scores[name] for point in runs]),
-        kind.score_range,
-        clusters=runs[0].clusters,
-        higher_is_better=kind.higher_is_better,
+        np.array([scores for scores, _ in rows]),
+        objective(first).score_range,
+        clusters=rows[0][1],
+        higher_is_better=search.sign > 0,
     )
 
 
 def estimate_tune(
     config: RunConfig, settings: TuneConfig, *, pilot: int | None = None, watch: Watch = SILENT
 ) -> Estimate:
-    """Estimate the trials that are left; a combination that was run before is free.
+    """Estimate the trials that are left. A combination that was run before is free.
 
     Args:
         config: The run.
@@ -427,10 +368,9 @@ def estimate_tune(
     """
     search = Search(config, settings)
     ended = 0
-    path = search.folder / STUDY
-    if is_claimed(search.folder / ASKED, search.identity(), "a search") and path.is_file():
-        ended = len(_ended(optuna.load_study(study_name="tune", storage=f"sqlite:///{path}")))
-    run_context = search.built({})
+    if is_claimed(search.folder / ASKED, search.identity(), "a search"):
+        ended = len(_ended(search.study()))
+    run_context = search.scheduler.build(search.cell({}))
     if pilot:
         run_pilot(run_context, pilot, watch)
     n = len(run_context.examples)

@@ -20,31 +20,29 @@ from ragbench.errors import ConfigError
 from ragbench.experiments.config import RunConfig
 from ragbench.programs.core import RAGProgram
 
-#: Never searched unless asked for: which method it is, and limits that only cut off.
+#: Never searched unless named: the method itself, and limits that only cut off.
 LEFT_OUT = frozenset({"variant", "max_calls", "max_retrievals"})
 _RETRIEVER = "retriever."
 
 Space = dict[str, BaseDistribution]
 
 
-def with_settings(config: RunConfig, drawn: Mapping[str, Any], **over: Any) -> RunConfig:
+def with_settings(config: RunConfig, drawn: Mapping[str, Any]) -> RunConfig:
     """Return `config` with drawn settings.
 
     Args:
         config: The run.
         drawn: Value of each name of a space.
-        over: Further fields of the run.
     """
-    knobs = dict(config.set)
-    retriever_set = dict(config.retriever_set)
+    fields: dict[str, Any] = {"set": {**config.set}, "retriever_set": {**config.retriever_set}}
     for name, value in drawn.items():
         if name.startswith(_RETRIEVER):
-            retriever_set[name.removeprefix(_RETRIEVER)] = value
+            fields["retriever_set"][name.removeprefix(_RETRIEVER)] = value
         elif _is_field(name):
-            over[name] = value
+            fields[name] = value
         else:
-            knobs[name] = value
-    return config.but(set=knobs, retriever_set=retriever_set, **over)
+            fields["set"][name] = value
+    return config.but(**fields)
 
 
 def make_space(
@@ -57,8 +55,7 @@ def make_space(
     """Choose the settings to search and their bounds.
 
     Every bool, Literal and bounded number of the program is searched, or those named in `only`.
-    Numbers range from a quarter of their default to four times it, within their bounds; a fraction
-    of 1 ranges over all of them.
+    If `narrowed` names a setting of the retriever or the run, only named settings are searched.
 
     Args:
         program: The program.
@@ -68,37 +65,34 @@ def make_space(
 
     Raises:
         ConfigError: A name is fixed or has no bounds, or nothing is left to search.
-        KnobError: The program has no such parameter.
+        KnobError: The program has no such parameter, or does not read it.
     """
     defaults = program.resolve_knobs(fixed)
     fields = program.Knobs.model_fields
     space: Space = {}
-    for name in narrowed:
+    for name, text in narrowed.items():
         if name.startswith(_RETRIEVER) or (_is_field(name) and name not in fields):
-            space[name] = _parsed(name, list(map(yaml.safe_load, _parts(narrowed[name]))), narrowed)
-    for name in (*only, *narrowed):
-        if name in space:
-            continue
+            space[name] = _narrowed(name, text, [yaml.safe_load(part) for part in _parts(text)])
+    named = {*only, *narrowed} - space.keys()
+    for name in named:
         if name in fixed:
             raise ConfigError(f"knob {name} is fixed by --set {name}={fixed[name]}; leave one out")
         program.resolve_knobs({**fixed, name: getattr(defaults, name, None)})  # names the near ones
         if name in program.unread:
             value = narrowed.get(name, getattr(defaults, name))
             raise program.unread_error(name, value, program.unread)
-    chosen = set(only) or (fields.keys() - LEFT_OUT - program.unread.keys())
-    if space and not only:
-        chosen = set()  # Search only the named settings.
-    for name in fields:
+    if not (only or space):
+        named |= fields.keys() - LEFT_OUT - program.unread.keys() - fixed.keys()
+    for name in filter(named.__contains__, fields):
         if name in narrowed:
             values = []
             for part in _parts(narrowed[name]):
                 values.append(getattr(program.resolve_knobs({**fixed, name: part}), name))
-            space[name] = _parsed(name, values, narrowed)
-        elif name in chosen and name not in fixed:
-            if distribution := _of_field(fields[name], getattr(defaults, name)):
-                space[name] = distribution
-            elif only:
-                raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
+            space[name] = _narrowed(name, narrowed[name], values)
+        elif distribution := _of_field(fields[name], getattr(defaults, name)):
+            space[name] = distribution
+        elif only:
+            raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
     if not space:
         raise ConfigError(f"no knob of {program.name} is left to search; leave out a --set")
     return space
@@ -109,21 +103,21 @@ def _is_field(name: str) -> bool:
 
 
 def _parts(text: str) -> list[str]:
-    return [part.strip() for part in (text.split(":", 1) if ":" in text else text.split(","))]
+    return [part.strip() for part in text.split(":" if ":" in text else ",")]
 
 
-def _parsed(name: str, values: list[Any], narrowed: Mapping[str, str]) -> BaseDistribution:
-    if ":" not in narrowed[name]:
+def _narrowed(name: str, text: str, values: list[Any]) -> BaseDistribution:
+    """Return the distribution of the range or choices in `text`, with these `values`."""
+    if ":" not in text:
         return CategoricalDistribution(values)
     kinds = {type(value) for value in values}
-    if not kinds <= {int, float} or values[0] > values[1]:
-        raise ConfigError(
-            f"{narrowed[name]!r} is no range of {name}; give --space {name}=LOW:HIGH, or {name}=A,B"
-        )
+    if len(values) != 2 or not kinds <= {int, float} or values[0] > values[1]:
+        raise ConfigError(f"--space {name}={text} is not a range; give LOW:HIGH, or A,B")
     return _numbers(float if float in kinds else int, values[0], values[1])
 
 
 def _of_field(field: FieldInfo, default: Any) -> BaseDistribution | None:
+    """Return a quarter of the default to four times it, within the bounds; a fraction in full."""
     kind: Any = field.annotation
     if kind is bool:
         return CategoricalDistribution([False, True])

@@ -1,11 +1,11 @@
-"""Reports on sweeps, compiled programs and the front of a `tune`."""
+"""Reports on sweeps and compiled programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
@@ -29,9 +29,6 @@ from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.watch import SILENT, Watch
-
-if TYPE_CHECKING:
-    from ragbench.experiments.cells.tune import Tuned
 
 _PROGRAMS = (
     Column("folder"),
@@ -247,45 +244,3 @@ def validated(card: Sidecar) -> dict[str, Any]:
         **with_interval("score", compiled["mean"], compiled.get("interval")),
         **with_interval("difference", scores["difference"], scores.get("interval")),
     }
-
-
-def tuned_report(tuned: Tuned) -> Report:
-    """Yield the front, with the default knobs in the last row."""
-    knobs = list(tuned.default.values)
-    rows = []
-    for point in (*tuned.front, tuned.default):
-        tried = point is not tuned.default
-        settings = []
-        for knob, value in point.knobs.items():
-            text = f"{value:.3g}" if isinstance(value, float) else value
-            settings.append(f"{knob}={text}")
-        row: dict[str, Any] = {
-            "point": f"front/{point.folder.name}" if tried else "as given",
-            "n": point.n,
-            "failed": point.failed,
-            "knobs": ", ".join(settings),
-        }
-        if tried:
-            row |= validated(read_sidecar(point.folder))
-        for name, value in point.values.items():
-            row |= with_interval(name, value, point.interval(name))
-        rows.append(row)
-    columns = [
-        Column("point", "program"),
-        *(Column(name, kind="number", interval=True) for name in knobs),
-        Column("difference", f"{knobs[0]}, difference", "gain", interval=True, drop=2),
-        Column("n", kind="count", drop=4),
-        Column("failed", kind="count", drop=5),
-        Column("knobs", drop=1),
-    ]
-    yield Table("front", columns, rows)
-    yield f"{tuned.trials} trials; no other trial is better than one of these on every objective"
-    if best := tuned.best:
-        yield (
-            f"the best {knobs[0]} of {best.candidates} is {best.seen:.4g}, corrected for "
-            f"selection: {best.corrected:.4g}"
-        )
-    yield (
-        "selected by these scores, which are therefore optimistic; test held-out questions: "
-        f"ragbench eval --compiled {tuned.front[0].folder}"
-    )

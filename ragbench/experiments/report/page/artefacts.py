@@ -15,7 +15,6 @@ from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.choice import race_table
 from ragbench.experiments.report.comparison import control_lines, headline_of, price_line
 from ragbench.experiments.report.matrix import arrange, sweep_headline
-from ragbench.experiments.report.sweep import validated
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import EXPERIMENT, RunCard
@@ -63,7 +62,7 @@ def read_artefact(
     elif kind == "compile":
         artefact |= _compile(file, list(runs.values()))
     else:
-        artefact["lines"] = _front(file.parent)
+        artefact["lines"] = _front(results)
     return artefact, seeds
 
 
@@ -143,11 +142,10 @@ def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
     }  # fmt: skip
 
 
-def _front(folder: Path) -> list[str]:
+def _front(stored: Mapping[str, Any]) -> list[str]:
     lines = []
-    for path in sorted((folder / "front").glob("*")):
-        card = read_sidecar(path)
-        knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
-        row = validated(card)
-        lines.append(f"{path.name}: {row['metric']} {row['score']:.3f} in validation; {knobs}")
+    for number, point in enumerate(stored["points"][1:]):
+        means = ", ".join(f"{name} {mean:.4g}" for name, mean in point["means"].items())
+        settings = ", ".join(f"{name}={value}" for name, value in point["settings"].items())
+        lines.append(f"front/{number:02d}: {means}; {settings}")
     return lines
