@@ -263,7 +263,7 @@ def export_command(
     if target == "bundle":
         if output is None or metrics:
             raise click.UsageError("--to bundle requires -o FILE and does not accept --metric")
-        stated = publish(runs, output, force=force)
-        say(f"{output}: {len(stated['runs'])} runs; check it with `ragbench verify {output}`")
+        count = publish(runs, output, force=force)
+        say(f"{output}: {count} runs; check it with `ragbench verify {output}`")
         return
     say(one_line(export_runs(runs, target, output, metrics, force=force)))

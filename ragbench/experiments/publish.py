@@ -1,7 +1,7 @@
 """Bundles: runs in one file with their reported figures, which anyone can verify offline.
 
 runs/NAME/run.db    records, calls, prompts and replies of a run
-manifest.json       the figures, the version of ragbench, and the hash of every file
+manifest.json       the figures of each run, and the version of ragbench
 
 The bytes of the archive are a function of its content: stored files, sorted, with a fixed date.
 Reading therefore rebuilds the archive and compares.
@@ -9,7 +9,6 @@ Reading therefore rebuilds the archive and compares.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import re
@@ -18,8 +17,6 @@ import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ from ragbench.outputs import Output
 from ragbench.paths import read_file
 
 MANIFEST = "manifest.json"
-FORMAT = 3
+FORMAT = 4
 #: Decimals of a figure. Sums of floats may differ in the last ones between machines.
 DECIMALS = 9
 #: Maximum size of a bundle in bytes, because it is read into memory.
@@ -42,62 +39,17 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 _FILE = re.compile(rf"runs/(?!\.{{1,2}}/)([^/\\\x00-\x1f]{{1,100}})/{DATABASE}")
 #: Placeholder for a figure that one side lacks.
 _ABSENT = "absent"
-#: Minimum number of questions. With fewer, a mean is at best accurate to ten points.
-LEAST_QUESTIONS = 100
-#: Maximum fraction of failed questions. Above it, the score measures the server.
-MOST_FAILED = 0.05
-#: Parts of a name that pin a hosted model: a date or a revision.
-_PINNED = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}|[-@]\d{4}$|@[0-9a-f]{7,}|^llamacpp/")
-_OWN_DATA = ("data_file", "test_file", "corpus_file")
+
+Figures = Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure of a run: the claim, and the value recomputed from the records.
-
-    `decimals` is the precision of an external claim. None requires equality.
-    """
-
-    run: str
-    name: str
-    claimed: Any
-    recomputed: Any
-    decimals: int | None = None
-
-    @property
-    def holds(self) -> bool:
-        """True if both values are equal, to the decimals of an external claim."""
-        if self.decimals is None:
-            return json.dumps(self.claimed) == json.dumps(self.recomputed)
-        if not isinstance(self.recomputed, int | float):
-            return False
-        return f"{self.recomputed:.{self.decimals}f}" == f"{self.claimed:.{self.decimals}f}"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Figures of a bundle, its changes, and the reasons against citing each run."""
-
-    figures: Sequence[Figure]
-    changes: Sequence[str]
-    not_citable: Mapping[str, Sequence[str]]
-
-    @property
-    def holds(self) -> bool:
-        """True if nothing was changed and every figure holds."""
-        return not self.changes and all(figure.holds for figure in self.figures)
-
-
-def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> dict[str, Any]:
-    """Write the bundle of runs.
+def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> int:
+    """Write the bundle of runs and return their number.
 
     Args:
         folders: Folders of the runs.
         out: File to write.
         force: Replace a file that `ragbench export` did not write.
-
-    Returns:
-        The claims of the bundle.
 
     Raises:
         RunError: A folder is not a readable run.
@@ -113,17 +65,19 @@ def publish(folders: Sequence[Path], out: Path, *, force: bool = False) -> dict[
             name = f"{base}-{len(runs) + 1}"
         runs[name] = run
         files[f"runs/{name}/{DATABASE}"] = _database(run.folder / DATABASE)
-    claims = {"runs": claims_of(runs), "ragbench": ragbench.__version__}
-    output.write(pack(files, claims))
-    return claims
+    output.write(pack(files, figures_of(runs)))
+    return len(runs)
 
 
-def verify(path: Path, claims: Mapping[str, str] | None = None) -> Checked:
+def verify(path: Path, claims: Mapping[str, str] | None = None) -> tuple[int, list[str]]:
     """Recompute every figure of a bundle, without network access.
 
     Args:
         path: The bundle.
         claims: External figures, such as those of a paper: `RUN.FIGURE` -> the number as written.
+
+    Returns:
+        The number of figures, and a line for each change and each figure that differs.
 
     Raises:
         DataError: The file is not a bundle, or is damaged.
@@ -133,51 +87,49 @@ def verify(path: Path, claims: Mapping[str, str] | None = None) -> Checked:
         data = read_file(path, MOST_BYTES)
     except OSError as error:
         raise DataError(f"{path} is not a bundle: {error.strerror or error}") from None
-    files, stated, changes = unpack(data)
+    files, stated, problems = unpack(data)
     with tempfile.TemporaryDirectory() as folder:
-        runs = _open_runs(files, Path(folder), changes)
-        computed = claims_of(runs)
-        reasons = {name: why_not_citable(run) for name, run in runs.items()}
-    if stated.get("ragbench") != ragbench.__version__:
-        changes.append(f"made by ragbench {stated.get('ragbench')}; verify it by that version")
-    figures = _compared(stated.get("runs"), computed)
+        computed = figures_of(_open_runs(files, Path(folder), problems))
+    figures: dict[str, Any] = {}
+    for name, row in computed.items():
+        figures |= {f"{name}.{key}": value for key, value in row.items()}
+    own = {f"{name}.{key}": value for name, row in stated.items() for key, value in row.items()}
+    for address in dict.fromkeys([*figures, *own]):
+        states = json.dumps(own.get(address, _ABSENT))
+        gives = json.dumps(figures.get(address, _ABSENT))
+        if states != gives:
+            problems.append(f"{address}: the bundle states {states}, and the records give {gives}")
     for address, text in (claims or {}).items():
-        name, _, figure = address.rpartition(".")
-        if figure not in computed.get(name, {}):
-            addresses = ", ".join(f"{run}.{key}" for run, row in computed.items() for key in row)
-            raise ConfigError(f"no figure {address!r} in {path}; its figures: {addresses}")
+        if address not in figures:
+            raise ConfigError(f"no figure {address!r} in {path}; its figures: {', '.join(figures)}")
+        value = figures[address]
         decimals = len(text.partition(".")[2])
-        figures.append(Figure(name, figure, float(text), computed[name][figure], decimals))
-    return Checked(figures, changes, reasons)
+        if not isinstance(value, int | float) or f"{value:.{decimals}f}" != text:
+            problems.append(f"{address}: {text} is claimed, and the records give {value}")
+    return len(figures), problems
 
 
-def claims_of(runs: Mapping[str, Evaluation]) -> dict[str, dict[str, Any]]:
+def figures_of(runs: Mapping[str, Evaluation]) -> dict[str, dict[str, Any]]:
     """Return the rounded figures of each run's row in the table, and its label."""
-    claims = {}
+    figures = {}
     for name, label in zip(runs, label_runs(list(runs.values())), strict=True):
-        row: Mapping[str, Any] = row_of_run(runs[name])
-        values = {"label": label, **row}
+        row = {"label": label, **row_of_run(runs[name])}
         for key, value in row.items():
             if isinstance(value, float):
-                values[key] = round(value, DECIMALS)
-        claims[name] = json.loads(json.dumps(values))
-    return claims
+                row[key] = round(value, DECIMALS)
+        figures[name] = json.loads(json.dumps(row))
+    return figures
 
 
-def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
+def pack(files: Mapping[str, bytes], figures: Any, version: str = ragbench.__version__) -> bytes:
     """Build the archive of a bundle.
 
     Args:
         files: Content by name.
-        claims: JSON-ready figures.
-
-    Returns:
-        The bytes of the archive, with a manifest of hashes and claims.
+        figures: Figures of each run, JSON-ready.
+        version: Version of ragbench that computed them.
     """
-    hashes = {}
-    for name in sorted(files):
-        hashes[name] = hashlib.sha256(files[name]).hexdigest()
-    body = {"format": FORMAT, "claims": claims, "files": hashes}
+    body = {"format": FORMAT, "ragbench": version, "runs": figures}
     members = {**files, MANIFEST: json.dumps(body, sort_keys=True, indent=1).encode()}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -186,8 +138,8 @@ def pack(files: Mapping[str, bytes], claims: Mapping[str, object]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
-    """Return the files, the claims, and one line for each change.
+def unpack(data: bytes) -> tuple[dict[str, bytes], Figures, list[str]]:
+    """Return the files, the stated figures, and one line for each change.
 
     Raises:
         DataError: The data is not a bundle of this format, or is damaged.
@@ -203,21 +155,18 @@ def unpack(data: bytes) -> tuple[dict[str, bytes], dict[str, Any], list[str]]:
         body = json.loads(files.pop(MANIFEST))
         if body["format"] != FORMAT:
             raise DataError(f"a bundle of format {body['format']}; this version reads {FORMAT}")
-        claims = dict(body["claims"])
-        hashes = dict(body["files"])
-        rebuilt = pack(files, claims)
+        figures = {name: dict(row) for name, row in body["runs"].items()}
+        rebuilt = pack(files, body["runs"], body["ragbench"])
     except (zipfile.BadZipFile, AttributeError, KeyError, TypeError, ValueError, RecursionError,
             NotImplementedError, RuntimeError, OSError) as error:  # fmt: skip
         why = f"{type(error).__name__}: {error}"
         raise DataError(f"not a bundle, or a damaged one: {why}") from None
     changes = []
-    for name in sorted({*files, *hashes}):
-        digest = hashlib.sha256(files.get(name, b"")).hexdigest()
-        if name not in files or hashes.get(name) != digest:
-            changes.append(f"{name}: changed, added or removed")
-    if not changes and rebuilt != data:
-        changes.append("the archive itself was changed")
-    return files, claims, changes
+    if rebuilt != data:
+        changes.append("the archive was changed")
+    if body["ragbench"] != ragbench.__version__:
+        changes.append(f"made by ragbench {body['ragbench']}; verify it by that version")
+    return files, figures, changes
 
 
 def _database(path: Path) -> bytes:
@@ -254,36 +203,3 @@ def _open_runs(
         except RunError as error:
             changes.append(f"{file}: {str(error).replace(str(target), 'it')}")
     return runs
-
-
-def _compared(stated: Any, computed: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """Return each claimed or expected figure with the value from the records."""
-    figures = []
-    claimed = stated if isinstance(stated, dict) else {"claims": stated}
-    for run in dict.fromkeys([*computed, *claimed]):
-        row = computed.get(run, {})
-        own = claimed.get(run)
-        if not isinstance(own, dict):
-            own = {"claims": own}
-        for name in dict.fromkeys([*row, *own]):
-            figures.append(Figure(run, name, own.get(name, _ABSENT), row.get(name, _ABSENT)))
-    return figures
-
-
-def why_not_citable(run: Evaluation) -> list[str]:
-    """Return the reasons against citing a run."""
-    card = run.card
-    n = run.summary.n
-    config = card.config or {}
-    own_files = list(filter(config.get, _OWN_DATA))
-    total = card.data_card.get("questions")
-    reasons = {
-        f"the run is not finished: {run.progress.words()}": not run.progress.complete,
-        "the answers were imported: how they came about is not recorded": card.unknown,
-        f"{n} questions, fewer than {LEAST_QUESTIONS}": n < LEAST_QUESTIONS,
-        f"{run.summary.failed} of {n} questions failed": run.summary.failed > MOST_FAILED * n,
-        f"{card.model} is no pinned model": not _PINNED.search(card.model),
-        f"the data are files of the user ({', '.join(own_files)})": own_files,
-        f"{n} of {total} questions were asked": config.get("limit") and total and n < total,
-    }
-    return list(compress(reasons, map(bool, reasons.values())))

@@ -86,7 +86,7 @@ def test_lists_and_findings_are_tables_for_machines() -> None:
     assert [hit["rank"] for hit in hits] == [1, 2]
     assert len(rows("list indexes")) >= 1
     [good] = rows(f"verify {RUN}")
-    assert (good["folder"], good["finding"]) == (RUN, "nothing is wrong")
+    assert (good["path"], good["finding"]) == (RUN, "nothing is wrong")
 
 
 def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
