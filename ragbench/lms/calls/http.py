@@ -6,35 +6,40 @@ limit, which ends with that of the question, and soon after the command was stop
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+import select
+import socket
 import ssl
-import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache
-from ipaddress import ip_address, ip_network
+from functools import cache, lru_cache
+from http.client import HTTPException, HTTPResponse, RemoteDisconnected
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.parse import urlsplit
 from weakref import finalize
 
-import httpcore
+import certifi
 from dspy import lm15
 from dspy.lm15 import LM15Error
 
 from ragbench import stopping
 from ragbench.context import current
 from ragbench.errors import LMSetupError
+from ragbench.lms.calls.proxies import proxy_for
 
 #: Longest reply that is read; answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20
 CONNECT_S = 10.0
-_LOST = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError)
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+#: A body whose size is at most this is read in one piece.
+_PIECE = 2**16
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 #: Headers that the client writes itself.
 _OWN_HEADERS = frozenset({"host", "content-length", "accept-encoding", "connection"})
 
@@ -74,10 +79,9 @@ class HttpClient:
     def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
         self.timeout_s = timeout_s
         self.max_bytes = max_bytes
-        self._made: list[httpcore.ConnectionPool] = []
         #: Connections that no request uses, by process (a fork has its own) and place.
-        self._free: dict[tuple[int, str], list[httpcore.ConnectionPool]] = {}
-        finalize(self, _close_all, self._made)
+        self._free: dict[tuple[int, _Place], list[_Connection]] = {}
+        finalize(self, _close_all, self._free)
 
     def send(self, request: Any) -> HttpReply:
         """Return the whole reply, even if it is an error.
@@ -91,26 +95,23 @@ class HttpClient:
             raise _unsent(lm15.TransportError("the command was stopped"))
         deadline = current().deadline
         end = time.monotonic() + self.timeout_s
-        _bounds.end = end if deadline is None else min(end, deadline.at)
-        _bounds.left = _bounds.most = self.max_bytes
+        if deadline is not None:
+            end = min(end, deadline.at)
+        url, head = _head_of(request)
+        connection = self._connection(url.place, end)
         try:
-            reply = self._exchange(request)
-        except httpcore.ConnectTimeout:
-            raise _unsent(lm15.TimeoutError("the request timed out")) from None
-        except httpcore.TimeoutException:
+            reply = connection.exchange(request.method, url.target, head, request.body)
+        except TimeoutError:
             raise lm15.TimeoutError("the request timed out") from None
-        except LMSetupError as error:
-            raise _unsent(lm15.InvalidRequestError(str(error))) from None
-        except _LOST as error:
-            reason = str(error) or type(error).__name__
-            if _is_untrusted(error):
-                line = reason.partition("\n")[0][:200]
-                why = f"the certificate of the server is not trusted ({line}); give --ca-file"
-                raise _unsent(lm15.InvalidRequestError(why)) from None
-            lost = lm15.TransportError(reason)
-            if isinstance(error, httpcore.ConnectError | httpcore.ProxyError):
-                lost = _unsent(lost)
-            raise lost from error
+        except (HTTPException, OSError) as error:
+            reason = str(error).strip()[:200] or type(error).__name__
+            raise lm15.TransportError(reason) from error
+        finally:
+            connection.end = 0.0
+            if connection.is_reusable:
+                self._free[os.getpid(), url.place].append(connection)
+            else:
+                connection.close()
         if 300 <= reply.status < 400:
             raise lm15.InvalidRequestError(
                 f"HTTP {reply.status}: the server redirects, and keys are not sent on; give the "
@@ -120,118 +121,219 @@ class HttpClient:
         return reply
 
     def close(self) -> None:
-        _close_all(self._made)
+        _close_all(self._free)
 
-    def _exchange(self, request: Any) -> HttpReply:
-        url = httpcore.URL(request.url)
-        # A compressed reply would have no bound.
-        headers = [*headers_without(_OWN_HEADERS, request.headers), ("Accept-Encoding", "identity")]
-        times = dict.fromkeys(("write", "read", "pool"), self.timeout_s)
-        times["connect"] = min(CONNECT_S, self.timeout_s)
-        scheme = url.scheme.decode()
-        host = url.host.decode()
-        free = self._free.setdefault((os.getpid(), f"{scheme}://{host}:{url.port}"), [])
+    def _connection(self, place: _Place, end: float) -> _Connection:
+        """Return a free connection to `place`, or a new one, which may be used until `end`."""
+        free = self._free.setdefault((os.getpid(), place), [])
+        while free:
+            try:
+                connection = free.pop()
+            except IndexError:  # another thread took it
+                break
+            if not connection.is_stale():
+                connection.begin(end, self.max_bytes)
+                return connection
+            connection.close()
+        connection = _Connection(place)
+        connection.begin(end, self.max_bytes)
         try:
-            connection = free.pop()
-        except IndexError:
-            connection = self._connection(scheme, host, url.port)
-        try:
-            response = connection.request(
-                request.method,
-                url,
-                headers=[(name.encode(), value.encode()) for name, value in headers],
-                content=request.body,
-                extensions={"timeout": times},
-            )
-        finally:
-            free.append(connection)
-        reply_headers = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in response.headers]
-        coding = next((v for n, v in reply_headers if n.lower() == "content-encoding"), "identity")
-        if coding.strip() != "identity":
-            raise lm15.TransportError(f"the reply is compressed by {coding[:50]}")
-        return HttpReply(response.status, response.content, reply_headers)
-
-    def _connection(self, scheme: str, host: str, port: int | None) -> httpcore.ConnectionPool:
-        """Return a new connection to `host`, over a proxy where the environment has one.
-
-        A pool of one: to look for a free one among hundreds, a shared pool takes longer than a
-        call takes otherwise.
-        """
-        proxy = proxy_for(scheme, host, port)
-        options: dict[str, Any] = {"network_backend": _Backend(), "max_connections": 1}
-        options["ssl_context"] = _ssl_context() if scheme == "https" else None
-        pool: httpcore.ConnectionPool
-        if proxy is None:
-            pool = httpcore.ConnectionPool(**options)
-        else:
-            pool = httpcore.HTTPProxy(proxy.address, proxy_auth=proxy.login, **options)
-        self._made.append(pool)
-        return pool
+            connection.open()
+        except TimeoutError:
+            raise _unsent(lm15.TimeoutError("the request timed out")) from None
+        except LMSetupError as error:
+            raise _unsent(lm15.InvalidRequestError(str(error))) from None
+        except ssl.SSLCertVerificationError as error:
+            why = f"the certificate of the server is not trusted ({error.verify_message})"
+            raise _unsent(lm15.InvalidRequestError(f"{why}; give --ca-file")) from None
+        except (HTTPException, OSError, UnicodeError) as error:
+            raise _unsent(lm15.TransportError(str(error) or type(error).__name__)) from error
+        return connection
 
 
-class Proxy(NamedTuple):
-    """A proxy: its address without name and password, and its credentials as sent."""
+class _Place(NamedTuple):
+    """The server of an address."""
 
-    address: str
-    login: tuple[bytes, bytes] | None
+    scheme: str
+    host: str
+    port: int
+    #: Value of the header Host.
+    name: str
 
 
-def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
-    """Return the proxy that the environment names for a server.
+class _Url(NamedTuple):
+    place: _Place
+    target: str
 
-    Args:
-        scheme: http or https.
-        host: Name or address of the server.
-        port: Port of the server; None for that of the scheme.
 
-    Returns:
-        The proxy; None if there is none, or NO_PROXY names the server.
+@lru_cache(maxsize=256)
+def _url_of(address: str) -> _Url:
+    url = urlsplit(address)
+    port = url.port or _DEFAULT_PORTS[url.scheme]
+    place = _Place(url.scheme, url.hostname or "", port, url.netloc.rpartition("@")[2])
+    target = url.path or "/"
+    return _Url(place, f"{target}?{url.query}" if url.query else target)
+
+
+def _head_of(request: Any) -> tuple[_Url, str]:
+    """Return the address of `request` and its lines of headers.
 
     Raises:
-        LMSetupError: it is one that is not spoken here, or is no address; without its password.
+        lm15.InvalidRequestError: the address or a header cannot be sent.
     """
-    proxies = getproxies()
-    port = port or {"http": 80, "https": 443}[scheme]
-    if proxy_bypass(host) or _needs_no_proxy(host, port, proxies.get("no", "")):
-        return None
-    address = proxies.get(scheme) or proxies.get("all") or ""
-    if not address:
-        return None
-    if "://" not in address:
-        address = f"http://{address}"
-    name = f"{scheme}_proxy"
     try:
-        url = urlsplit(address)
-        _ = url.port  # which is read now
-    except ValueError:
-        raise LMSetupError(f"{name} is not a proxy address. Use http://HOST:PORT.") from None
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise LMSetupError(
-            f"{name} is a {url.scheme} proxy, which is not spoken here; give an http proxy, or "
-            "name the server in no_proxy"
-        )
-    login = None
-    if url.username is not None:
-        login = (unquote(url.username).encode(), unquote(url.password or "").encode())
-    return Proxy(f"{url.scheme}://{url.netloc.rpartition('@')[2]}", login)
+        url = _url_of(request.url)
+        # A compressed reply would have no bound.
+        lines = [f"Host: {url.place.name}", "Accept-Encoding: identity"]
+        for name, value in headers_without(_OWN_HEADERS, request.headers):
+            lines.append(f"{name}: {value}")
+        if request.body or request.method != "GET":
+            lines.append(f"Content-Length: {len(request.body)}")
+        head = "\r\n".join(lines)
+        f"{url.target}{head}".encode("latin-1")
+    except (ValueError, KeyError) as error:
+        raise _unsent(lm15.InvalidRequestError(f"cannot be sent: {error}")) from None
+    if _CONTROL.search(url.target) or any(map(_CONTROL.search, lines)):
+        raise _unsent(lm15.InvalidRequestError("a header or the address has control characters"))
+    return url, head
 
 
-def _needs_no_proxy(host: str, port: int, listed: str) -> bool:
-    """Return True if `listed` names the server by name, domain, address, network or port."""
-    for entry in re.split(r"[,\s]+", listed.lower()):
-        name, _, number = entry.rpartition(":")
-        if number.isdigit() and (":" not in name or name.endswith("]")):
-            if int(number) != port:
+class _Connection:
+    """A connection whose every wait ends with the request's time, or with the command."""
+
+    def __init__(self, place: _Place) -> None:
+        self.place = place
+        #: When the request must be complete, by `time.monotonic`.
+        self.end = 0.0
+        #: Bytes that a reply may have, and those that it may still have.
+        self._most = self._left = 0
+        self._socket: socket.socket | None = None
+        #: Absolute targets and credentials, for a proxy that sends on what it gets.
+        self._prefix = self._login = ""
+        self.is_reusable = False
+
+    def begin(self, end: float, most: int) -> None:
+        """Bound the next request by a time and a number of bytes."""
+        self.end = end
+        self._left = self._most = most
+
+    def open(self) -> None:
+        """Connect, over a proxy where the environment has one.
+
+        Raises:
+            LMSetupError: the proxy is not supported.
+            OSError: the server or the proxy cannot be reached, or is not trusted.
+            HTTPException: the proxy does not answer as one.
+        """
+        place = self.place
+        proxy = proxy_for(place.scheme, place.host, place.port)
+        host, port = (proxy.host, proxy.port) if proxy else (place.host, place.port)
+        seconds = min(CONNECT_S, self.end - time.monotonic())
+        self._socket = socket.create_connection((host, port), max(0.001, seconds))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if proxy and place.scheme == "http":
+            self._prefix = f"http://{place.name}"
+            self._login = proxy.login
+        elif proxy:
+            server = f"{place.name.removesuffix(f':{place.port}')}:{place.port}"
+            lines = f"CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n{proxy.login}\r\n"
+            self.sendall(lines.encode())
+            reply = HTTPResponse(self, method="CONNECT")  # type: ignore[arg-type]
+            reply.begin()
+            if reply.status != 200:
+                raise OSError(f"the proxy answers {reply.status} {reply.reason[:100]}")
+        if place.scheme == "https":
+            self._socket = _ssl_context().wrap_socket(self._socket, server_hostname=place.host)
+
+    def exchange(self, method: str, target: str, head: str, body: bytes) -> HttpReply:
+        """Send one request and return the whole reply.
+
+        Args:
+            method: GET or POST.
+            target: Path and query.
+            head: Lines of headers.
+            body: Content.
+
+        Raises:
+            TimeoutError: the reply was not there in time.
+            OSError: the connection broke.
+            HTTPException: the reply does not follow the protocol.
+            lm15.TransportError: the reply is too long, or compressed.
+        """
+        self.is_reusable = False
+        lines = f"{method} {self._prefix}{target} HTTP/1.1\r\n{self._login}{head}\r\n\r\n"
+        self.sendall(lines.encode("latin-1") + body)
+        reply = HTTPResponse(self, method=method)  # type: ignore[arg-type]
+        reply.begin()
+        while 100 <= reply.status < 200:  # Interim replies; the real one follows.
+            reply.headers = None  # type: ignore[assignment]
+            reply.begin()
+        headers = reply.getheaders()
+        coding = next((v for n, v in headers if n.lower() == "content-encoding"), "identity")
+        if coding.strip() != "identity":
+            raise lm15.TransportError(f"the reply is compressed by {coding[:50]}")
+        if reply.length is not None and reply.length <= _PIECE:
+            content = reply.read()
+        else:  # A server may announce any size, for which memory would be allocated.
+            pieces = []
+            while piece := reply.read(_PIECE):
+                pieces.append(piece)
+            content = b"".join(pieces)
+            if reply.length:
+                raise RemoteDisconnected("the reply ended early")
+        self.is_reusable = not reply.will_close
+        return HttpReply(reply.status, content, headers)
+
+    def is_stale(self) -> bool:
+        """Return True if the server closed the connection, or sent what nobody asked for."""
+        if self._socket is None:
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """Return a reader of the reply, as `HTTPResponse` requests it."""
+        return io.BufferedReader(_Reader(self))
+
+    def sendall(self, data: bytes) -> None:
+        """Send `data` within the time of the request."""
+        assert self._socket is not None
+        self._socket.settimeout(max(0.001, self.end - time.monotonic()))
+        self._socket.sendall(data)
+
+    def receive(self, buffer: Any) -> int:
+        """Read some bytes into `buffer` and return their number, 0 at the end."""
+        assert self._socket is not None
+        while (seconds := self.end - time.monotonic()) > 0 and not stopping.cut_off():
+            self._socket.settimeout(min(seconds, stopping.POLL_S))
+            try:
+                size = self._socket.recv_into(buffer)
+            except TimeoutError:
                 continue
-            entry = name
-        entry = entry.replace("[", "").replace("]", "").strip(".")
-        try:
-            if ip_address(host.strip("[]")) in ip_network(entry, strict=False):
-                return True
-        except ValueError:  # a name
-            if entry and f".{host.lower().rstrip('.')}".endswith(f".{entry.removeprefix('*.')}"):
-                return True
-    return False
+            self._left -= size  # headers and the frames of chunks can be endless, too
+            if self._left < 0:
+                megabytes = self._most // 2**20
+                raise lm15.TransportError(f"the reply is longer than {megabytes} MB")
+            return size
+        raise TimeoutError
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+
+class _Reader(io.RawIOBase):
+    """The bytes of a connection. Closing the reader leaves the connection open."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        return self._connection.receive(buffer)
 
 
 def headers_without(
@@ -251,74 +353,23 @@ def _unsent(error: LM15Error) -> LM15Error:
     return error
 
 
-def _close_all(pools: list[httpcore.ConnectionPool]) -> None:
-    while pools:
-        pools.pop().close()
+def _close_all(free: dict[Any, list[_Connection]]) -> None:
+    for connections in free.values():
+        while connections:
+            connections.pop().close()
 
 
 def hung_up(error: BaseException) -> bool:
     """Return True if the server took the connection and closed it without a word."""
-    cause = error.__cause__
-    return isinstance(cause, httpcore.RemoteProtocolError) and "disconnected" in str(cause)
-
-
-def _is_untrusted(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        error = error.__cause__ or error.__context__
-    return "CERTIFICATE_VERIFY_FAILED" in str(error)
-
-
-class _Bounds(threading.local):
-    """Deadline of the calling thread's request, and the number of bytes still allowed."""
-
-    end = 0.0
-    left = most = 0
-
-
-_bounds = _Bounds()
-
-
-class _Backend(httpcore.SyncBackend):
-    """Connections whose every wait ends with the request's time, or with the command."""
-
-    def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, *args: Any, **kwargs: Any
-    ) -> httpcore.NetworkStream:
-        timeout = max(0.001, min(timeout or CONNECT_S, _bounds.end - time.monotonic()))
-        return _Stream(super().connect_tcp(host, port, timeout, *args, **kwargs))
-
-
-class _Stream(httpcore.NetworkStream):
-    def __init__(self, inner: httpcore.NetworkStream) -> None:
-        self._inner = inner
-        self.close, self.get_extra_info = inner.close, inner.get_extra_info  # type: ignore[method-assign]
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        while (seconds := _bounds.end - time.monotonic()) > 0 and not stopping.cut_off():
-            try:
-                data = self._inner.read(max_bytes, min(seconds, stopping.POLL_S))
-            except httpcore.ReadTimeout:
-                continue
-            _bounds.left -= len(data)  # headers and the frames of chunks can be endless, too
-            if _bounds.left < 0:
-                megabytes = _bounds.most // 2**20
-                raise lm15.TransportError(f"the reply is longer than {megabytes} MB")
-            return data
-        raise httpcore.ReadTimeout
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        self._inner.write(buffer, max(0.001, _bounds.end - time.monotonic()))
-
-    def start_tls(self, *args: Any, **kwargs: Any) -> _Stream:
-        return _Stream(self._inner.start_tls(*args, **kwargs))
+    return isinstance(error.__cause__, RemoteDisconnected)
 
 
 @cache
 def _ssl_context() -> ssl.SSLContext:
     """Return the one TLS context of the process: reading the certificates takes 20 ms."""
-    return httpcore.default_ssl_context()
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
 
 
 def trust(ca_file: Path) -> None:
