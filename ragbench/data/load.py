@@ -10,7 +10,6 @@ import dspy
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, Setting, Split
 from ragbench.data.clusters import find_clusters
-from ragbench.data.forms import QUESTIONS, form_of, formed
 from ragbench.data.mapping import fail, map_fields
 from ragbench.data.passages import (
     CHUNK_TOKENS,
@@ -174,7 +173,7 @@ def rows_of(spec: DataSettings) -> Iterator[Row]:
             instead = f" or take {source.repo} from the hub"
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
     for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
-        yield map_fields(formed(row, QUESTIONS), spec.field)
+        yield map_fields(row, spec.field)
 
 
 def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:
@@ -184,9 +183,7 @@ def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Ro
 
 
 def detect_layout(path: Path) -> str | None:
-    """Return the data set with the layout of a question file or folder, else None."""
-    if (path / "queries.jsonl").is_file():
-        return "beir"
+    """Return the data set with the layout of a question file, else None."""
     try:
         record = next(iter(read_rows(path)), None)
     except DataError:
@@ -199,9 +196,6 @@ def detect_layout(path: Path) -> str | None:
             names_question = "question" in record.data or len(fields) > 1
             if len(fields) > best[0] and fields <= record.data.keys() and names_question:
                 best = (len(fields), name)
-    form = form_of(record.data, QUESTIONS)
-    if form is not None and len(form.has) >= best[0]:
-        return "jsonl"
     evidence = record.data.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
@@ -261,6 +255,8 @@ def assemble(
         if row.split is not None:
             assigned[example.qid] = row.split
         support_missing += _missing_support(example, item.passages)
+        for passage in filter(gathered.is_other, item.passages):
+            fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
         places = dict.fromkeys(map(gathered.add, item.passages))
         contexts[example.qid] = tuple(places)
         askers.setdefault(example.question, []).append(example.qid)

@@ -5,15 +5,15 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dspy
-from pydantic import AliasChoices, Field
+from pydantic import AliasChoices, Field, model_validator
 
 from ragbench.data.answers import Id, Text
 from ragbench.data.base import DATASETS
 from ragbench.data.documents import Account, is_document, read_documents
-from ragbench.data.mapping import Record, fail, map_fields, missing, validate
+from ragbench.data.mapping import Record, fail, map_fields, validate
 from ragbench.data.passage_file import is_large, stored_passages
 from ragbench.data.readers import Row, read_json, read_rows
 from ragbench.errors import DataError
@@ -180,11 +180,18 @@ class CorpusRecord(Record):
     document: Id = ""
     is_supporting: bool = False
 
-    def passage(self, row: Row, *, keep_id: bool) -> Passage:
+    @model_validator(mode="after")
+    def _needs_text(self) -> Self:
+        if (self.text, self.contents, self.sentences) == (None, None, None):
+            raise ValueError(
+                "the text is missing: give 'text' or 'sentences', or --corpus-field text=NAME"
+            )
+        return self
+
+    def passage(self, *, keep_id: bool) -> Passage:
         """Return the passage.
 
         Args:
-            row: Row of the record, for messages.
             keep_id: Use the record's id as the passage id. Otherwise the id is derived from the
                 content.
         """
@@ -193,8 +200,6 @@ class CorpusRecord(Record):
         if text is None and self.contents is not None:
             heading, _, body = self.contents.partition("\n")
             title, text = (title or heading.strip().strip('"'), body) if body else (title, heading)
-        if text is None and self.sentences is None:
-            fail(row, "text", f"{missing(type(self), row, 'text')} (or give 'sentences')")
         pid = self.id if keep_id and self.id else ""
         sentences: Sequence[str] | None = self.sentences
         if sentences is None:
@@ -260,14 +265,14 @@ def read_corpus(spec: DataSettings, *, split_passages: Iterable[Passage] = ()) -
         return _document_passages(path, spec)
     if is_large(path):
         rows = _corpus_rows(path, spec)
-        passages = (validate(CorpusRecord, row).passage(row, keep_id=keep_ids) for row in rows)
+        passages = (validate(CorpusRecord, row).passage(keep_id=keep_ids) for row in rows)
         return stored_passages(
             path, (keep_ids, sorted(spec.corpus_field.items()), spec.encoding), passages
         )
     boundaries = {(passage.title, passage.text): passage for passage in split_passages}
     pool = Pool()
     for row in _corpus_rows(path, spec):
-        passage = validate(CorpusRecord, row).passage(row, keep_id=keep_ids)
+        passage = validate(CorpusRecord, row).passage(keep_id=keep_ids)
         passage = boundaries.get((passage.title, passage.text), passage)
         if pool.is_other(passage):
             fail(row, "id", f"{passage.pid!r} is the id of another passage too")

@@ -9,7 +9,6 @@ import pytest
 
 from ragbench.data import DataSettings, detect_layout, load_dataset
 from ragbench.data.answers import answers_of
-from ragbench.data.loaders.custom import read_judgements
 from ragbench.data.mapping import AbsentError, value_at
 from ragbench.data.readers import read_rows
 from ragbench.errors import DataError
@@ -81,11 +80,6 @@ def test_what_is_no_answer_is_refused(value: Any) -> None:
         answers_of(value)
 
 
-KILT = {"id": "k1", "input": "Who built it?", "output": [
-    {"answer": "Ann Bo", "provenance": [{"title": "Mill", "wikipedia_id": "7"}]},
-    {"answer": "A. Bo"}, {"provenance": [{"title": "Mill"}]}]}  # fmt: skip
-RGB = {"id": 4, "query": "Who built it?", "answer": [["Ann Bo", "A. Bo"]],
-       "positive": ["Ann Bo built it."], "negative": ["Cy sold it."]}  # fmt: skip
 CRAG = {"interaction_id": "c1", "query": "Who built it?", "answer": "Ann Bo", "alt_ans": ["A. Bo"],
         "question_type": "simple", "split": 0, "search_results": [
             {"page_name": "Mill", "page_snippet": "Ann Bo built it."}]}  # fmt: skip
@@ -101,8 +95,6 @@ FLASH = {"id": "f1", "question": "Who built it?", "golden_answers": ["Ann Bo", "
 @pytest.mark.parametrize(
     ("record", "qid", "passages", "gold"),
     [
-        (KILT, "k1", 0, 0),
-        (RGB, "4", 2, 1),
         (CRAG, "c1", 1, 0),
         (AUTORAG, "a1", 0, 0),
         (HIPPO, "h1", 2, 1),
@@ -127,8 +119,6 @@ def test_question_files_of_the_trade(
 @pytest.mark.parametrize(
     ("record", "corpus", "fields", "gold"),
     [
-        (KILT, [{"title": "Mill", "text": "x"}], {}, 1),
-        (KILT, [{"title": "Other", "text": "x"}], {}, 0),  # all that is known of it
         (AUTORAG, [{"doc_id": "d1", "contents": "x"}, {"doc_id": "d2", "contents": "y"}], {}, 2),
         (AUTORAG, [{"key": "d1", "body": "x"}, {"key": "d2", "body": "y"}],
          {"id": "key", "text": "body"}, 2),
@@ -212,25 +202,9 @@ def test_a_wrong_coding_is_named_with_its_cure(coding: str, likely: str, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "content",
-    [
-        "query-id\tcorpus-id\tscore\nq1\tp1\t1\n",
-        "q1 0 p1 1\n",
-        "q1\t0\tp1\t1\n\n",
-        "q1 p1 1\n",
-    ],
-)
-def test_relevance_judgements_of_beir_and_of_trec(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "test.tsv"
-    path.write_text(content)
-    [judged] = read_judgements(path)
-    assert (judged.query, judged.passage, judged.score) == ("q1", "p1", 1)
-
-
-@pytest.mark.parametrize(
     ("rows", "corpus", "says"),
     [
-        ([{"query": "Who?", "answer": "x"}], None, "--field question=NAME"),
+        ([{"asked": "Who?", "answer": "x"}], None, "--field question=NAME"),
         ([{"question": "Who?", "reply": "x"}], None, "--field answer=NAME"),
         ([{"question": "Who?", "answer": "x"}], [{"body": "x"}], "--corpus-field text=NAME"),
         (

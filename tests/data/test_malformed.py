@@ -64,9 +64,9 @@ DROPPED = object()
         ("hotpotqa", {"context": {"title": ["T", "U"], "sentences": [["s."]]}},
          "field 'context': zip() argument 2 is shorter than argument 1"),
         ("hotpotqa", {"_id": "h0"}, "'h0' is the id of"),
-        ("jsonl", {"answers": [], "answer": None}, "field 'answers': is missing or empty"),
+        ("jsonl", {"answers": [], "answer": None}, "field 'answer': is missing or empty"),
         ("jsonl", {"gold": ["nothing"]}, "'nothing' is neither the id nor the title"),
-        ("jsonl", {"context": [{"id": "p", "text": "a"}, {"id": "p", "text": "b"}]},
+        ("jsonl", {"context": [{"id": "p", "text": "a"}, {"id": "p", "text": "b"}], "gold": None},
          "another passage"),
     ],
 )  # fmt: skip

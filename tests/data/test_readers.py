@@ -115,26 +115,6 @@ def test_fields_of_other_names(write):
     assert load(write, rows, field=fields).questions[0].answers == ["Ann", "A."]
 
 
-def test_beir_layout_is_for_retrieval(tmp_path):
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    queries = [{"_id": f"q{i}", "text": f"thing {i}", "metadata": {}} for i in range(4)]
-    corpus = [{"_id": f"d{i}", "title": f"T{i}", "text": f"Thing {i} is."} for i in range(4)]
-    write_rows(folder, "jsonl", queries, "queries")
-    write_rows(folder, "jsonl", corpus, "corpus")
-    head = "query-id\tcorpus-id\tscore\n"
-    (folder / "qrels" / "test.tsv").write_text(f"{head}q0\td0\t1\nq0\td1\t2\nq1\td1\t0\n")
-    (folder / "qrels" / "dev.tsv").write_text(f"{head}q2\td2\t1\nq3\tgone\t1\n")
-    data = load_dataset(DataSettings(dataset="beir", data_file=folder))
-    assert {e.qid: e.gold_pids for e in data.splits["test"]} == {"q0": ["d0", "d1"]}
-    assert {e.qid: e.gold_pids for e in data.splits["validation"]} == {"q2": ["d2"], "q3": []}
-    assert [e.qid for e in data.select("all", answered=False)] == ["q0", "q2", "q3"]
-    with pytest.raises(ConfigError, match="use `ragbench retrieve`"):
-        data.select("test")
-    with pytest.raises(DataError, match=r"needs a folder with queries\.jsonl"):
-        load_dataset(DataSettings(dataset="beir", data_file=folder / "qrels"))
-
-
 def pdf(pages: list[str]) -> bytes:
     """A PDF file with a line of text on each page; a reader has to look for its objects."""
     kids = " ".join(f"{3 + 2 * i} 0 R" for i in range(len(pages)))
@@ -193,7 +173,7 @@ def test_layouts_are_detected(rows, dataset, write):
     assert detect_layout(write(rows)) == dataset
 
 
-@pytest.mark.parametrize("named", ["hotpotqa", "jsonl", "synthetic", "arag"])
+@pytest.mark.parametrize("named", ["synthetic", "arag"])
 def test_a_file_in_another_layout_is_recognised(named, write):
     with pytest.raises((DataError, ConfigError), match="looks like --dataset musique") as caught:
         load_dataset(DataSettings(dataset=named, data_file=write(MUSIQUE)))

@@ -8,76 +8,41 @@ the entities.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BeforeValidator, Field, StrictBool, StrictInt
+from pydantic import AliasChoices, Field, StrictBool
 
-from ragbench.data.answers import Answers, Id, NonBlank, Text, Whole
-from ragbench.data.base import Dataset, HubSource, data_set, make_example
-from ragbench.data.load import Item, assemble, rows_of
-from ragbench.data.loaders.gold import Titles
+from ragbench.data.answers import Id, NonBlank, Text
+from ragbench.data.base import Dataset, HubSource, data_set
+from ragbench.data.load import Item, assemble
 from ragbench.data.mapping import Record, fail, validate
-from ragbench.data.passages import from_sentences, from_text, read_corpus
+from ragbench.data.passages import read_corpus
+from ragbench.data.questions import QuestionRecord, make_item, read_questions, tuples_of
 from ragbench.data.readers import Row, read_rows
+from ragbench.data.titles import Titles
 from ragbench.errors import ConfigError, DataError
-from ragbench.passages import Corpus, Passage
+from ragbench.passages import Passage
 from ragbench.settings import DataSettings
 from ragbench.words import fold
 
-
-def _rows(value: Any) -> Any:
-    """Convert columns, in which the hub may store a list of objects, back into objects."""
-    if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
-        rows = zip(*value.values(), strict=True)
-        return [dict(zip(value, row, strict=True)) for row in rows]
-    return value
-
-
-def _pairs(*columns: str) -> BeforeValidator:
-    """Return a validator that converts the hub's columns or objects to the official pairs."""
-
-    def zipped(value: Any) -> Any:
-        rows = _rows(value)
-        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
-            rows = [list(map(row.get, columns)) for row in rows]
-        return rows
-
-    return BeforeValidator(zipped)
-
-
-Facts = tuple[tuple[NonBlank, Whole], ...]
-Context = tuple[tuple[Text, tuple[Text, ...]], ...]
 Triples = tuple[tuple[Text, Text, Text], ...]
 Ids = tuple[tuple[Text | None, Text | None, Text | None], ...]
 #: Entity id -> its other names.
 Aliases = Mapping[str, Sequence[str]]
 
 
-class MultiHopRecord(Record):
+class MultiHopRecord(QuestionRecord):
     """Question of HotpotQA or 2WikiMultiHopQA."""
 
-    option = "--field"
-
-    id: Id = Field(validation_alias=AliasChoices("_id", "id"))
-    question: NonBlank
-    answer: Answers = Field(min_length=1)
-    answer_aliases: Answers = ()
-    answer_id: Text | None = None
-    type: Text = Field("", validation_alias=AliasChoices("type", "question_type"))
     level: Text = ""
-    supporting_facts: Annotated[Facts, _pairs("title", "sent_id")] = ()
-    context: Annotated[Context, _pairs("title", "sentences")] = ()
-    evidences: Annotated[Triples, _pairs("fact", "relation", "entity")] = Field(
+    answer_id: Text | None = None
+    evidences: Annotated[Triples, tuples_of("fact", "relation", "entity")] = Field(
         (), validation_alias=AliasChoices("evidences", "evidence")
     )
     evidences_id: Ids = ()
-
-    @property
-    def passages(self) -> tuple[Passage, ...]:
-        return tuple(from_sentences(title, sentences) for title, sentences in self.context)
 
 
 class AliasRecord(Record):
@@ -129,22 +94,21 @@ def _read_aliases(path: Path) -> Aliases:
 
 
 def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:
-    rows = [(row, validate(MultiHopRecord, row)) for row in rows_of(spec)]
+    rows = list(read_questions(spec, MultiHopRecord))
     if aliases is not None and not any(record.answer_id for _, record in rows):
         raise ConfigError(
             f"{spec.dataset}: no question has an answer_id, which {spec.alias_file} "
             "needs; remove --alias-file"
         )
-    if spec.corpus_file is None:
-        if not any(record.context for _, record in rows):
-            raise DataError(
-                f"{spec.dataset}: the questions have no passages; "
-                "pass the corpus with --corpus-file"
-            )
-        return assemble(spec, (_item(row, record, aliases) for row, record in rows))
-    corpus = read_corpus(spec, split_passages=(p for _, record in rows for p in record.passages))
-    titles = Titles(corpus)
     matched = Counter[str]()
+    corpus = titles = None
+    if spec.corpus_file is not None:
+        corpus = read_corpus(spec, split_passages=(p for _, r in rows for p in r.passages))
+        titles = Titles(corpus)
+    elif not any(record.context for _, record in rows):
+        raise DataError(
+            f"{spec.dataset}: the questions have no passages; pass the corpus with --corpus-file"
+        )
     items = (_item(row, record, aliases, titles, matched) for row, record in rows)
     data = assemble(spec, items, corpus=corpus)
     if not matched:
@@ -157,36 +121,26 @@ def _item(
     row: Row,
     record: MultiHopRecord,
     aliases: Aliases | None,
-    titles: Titles | None = None,
-    matched: Counter[str] | None = None,
+    titles: Titles | None,
+    matched: Counter[str],
 ) -> Item:
-    """Return the record as an item. Gold passages are its own or those of a corpus file."""
-    passages = record.passages
     triples = record.evidences
-    gold_titles = list(dict.fromkeys(title for title, _ in record.supporting_facts))
-    if gold_titles or titles is None or matched is None:
-        gold = list(map((titles or Titles(passages)).get, gold_titles))
-    else:
-        gold = _by_evidence(record, titles, matched)
-    answers = [*record.answer, *record.answer_aliases]
-    extra: dict[str, Any] = {"level": record.level} if record.level else {}
+    subjects = {subject for subject, _, _ in triples}
+    fields: dict[str, Any] = {"hops": len(record.gold_titles or subjects) or None}
+    if record.level:
+        fields["level"] = record.level
     if triples:
-        extra["evidences"] = list(map(list, triples))
+        fields["evidences"] = list(map(list, triples))
+    if titles is not None and not record.support:
+        gold = _by_evidence(record, titles, matched)
+        pids = [passage.pid for passage in gold if passage is not None]
+        fields["gold_pids"] = pids if all(gold) else []
     if aliases is not None:
-        answers += _forms(aliases, record.answer[0], record.answer_id)
+        forms = _forms(aliases, record.answer[0], record.answer_id)
+        fields["answers"] = [*record.answer, *record.answer_aliases, *forms]
         if triples:
-            extra["evidence_forms"] = _triple_forms(row, record, aliases)
-    example = make_example(
-        qid=record.id,
-        question=record.question,
-        answers=answers,
-        qtype=record.type,
-        hops=len(gold_titles or {subject for subject, _, _ in triples}) or None,
-        support=record.supporting_facts,
-        gold_pids=[passage.pid for passage in gold if passage is not None] if all(gold) else (),
-        **extra,
-    )
-    return Item(row, example, passages)
+            fields["evidence_forms"] = _triple_forms(row, record, aliases)
+    return make_item(row, record, titles, **fields)
 
 
 def _by_evidence(
@@ -231,40 +185,16 @@ def _triple_forms(row: Row, record: MultiHopRecord, aliases: Aliases) -> list[li
     return forms
 
 
-class Paragraph(Record):
-    """Paragraph of a question. Titles repeat, so `idx` and the text identify it."""
-
-    title: Text
-    paragraph_text: Text = Field(validation_alias=AliasChoices("paragraph_text", "text"))
-    is_supporting: StrictBool = False
-
-
-class Part(Record):
-    """Single-hop part of a question. "#1" refers to the answer of the first part."""
-
-    id: Id | None = None
-    question: Text
-    answer: Text
-    paragraph_support_idx: StrictInt | None = None
-
-
-class MusiqueRecord(Record):
+class MusiqueRecord(QuestionRecord):
     """Line of the official file."""
 
-    option = "--field"
-
-    id: Id
-    question: NonBlank
-    answer: Answers = Field(min_length=1)
-    answer_aliases: Answers = ()
     answerable: StrictBool = True
-    paragraphs: Annotated[list[Paragraph], BeforeValidator(_rows)]
-    question_decomposition: Annotated[tuple[Part, ...], BeforeValidator(_rows)] = ()
 
 
 @data_set(
     "musique",
-    "paragraphs answer",
+    "paragraphs answer answerable",
+    "paragraphs answer question_decomposition",
     hub=HubSource(
         "dgslibisey/MuSiQue",
         by_hand="https://drive.google.com/file/d/1tGdADlNjWFaHLeZZGShh2IRcpO6Lv24h/view, of it "
@@ -273,48 +203,35 @@ class MusiqueRecord(Record):
     ),
 )
 def load_musique(spec: DataSettings) -> Dataset:
-    """MuSiQue: 2 to 4 hops, 20 paragraphs per question, aliases, decomposition."""
-    if spec.corpus_file is None:
-        return assemble(spec, _musique_items(spec, None))
-    corpus = Corpus(read_corpus(spec))
-    return assemble(spec, _musique_items(spec, corpus.positions), corpus=corpus.passages)
-
-
-def _musique_items(spec: DataSettings, positions: Mapping[str, int] | None) -> Iterator[Item]:
-    """Yield the questions. With a corpus file, gold passages count only if it has all of them.
+    """MuSiQue: 2 to 4 hops, 20 paragraphs per question, aliases, decomposition.
 
     In the Full set two questions share an id: one is answerable, the other lacks a supporting
     paragraph. The id of the second one gets the suffix `::answerable` or `::unanswerable`.
     """
+    corpus = titles = None
+    if spec.corpus_file is not None:
+        corpus = read_corpus(spec)
+        titles = Titles(corpus)
     answerable: dict[str, bool] = {}
-    for row in rows_of(spec):
-        record = validate(MusiqueRecord, row)
-        twin: dict[str, Any] = {}
-        qid = record.id
-        if answerable.setdefault(qid, record.answerable) != record.answerable:
-            twin["twin_of"] = qid
-            qid += "::answerable" if record.answerable else "::unanswerable"
-        passages = tuple(from_text(p.title, p.paragraph_text) for p in record.paragraphs)
-        pairs = zip(passages, record.paragraphs, strict=True)
-        gold = [passage.pid for passage, paragraph in pairs if paragraph.is_supporting]
-        is_covered = positions is None or all(pid in positions for pid in gold)
-        if not record.answerable or not is_covered:
-            gold = []
+    items = []
+    for row, record in read_questions(spec, MusiqueRecord):
+        fields: dict[str, Any] = {}
+        if answerable.setdefault(record.id, record.answerable) != record.answerable:
+            suffix = "answerable" if record.answerable else "unanswerable"
+            fields = {"twin_of": record.id, "qid": f"{record.id}::{suffix}"}
+        if not record.answerable:
+            fields["gold_pids"] = []
         kind = record.id.partition("__")[0]
-        example = make_example(
-            qid=qid,
-            question=record.question,
-            answers=[*record.answer, *record.answer_aliases],
+        item = make_item(
+            row,
+            record,
+            titles,
             qtype=kind if "hop" in kind else "",
-            hops=len(record.question_decomposition) or None,
-            gold_pids=gold,
-            decomposition=[
-                {"question": step.question, "answer": step.answer}
-                for step in record.question_decomposition
-            ],
+            hops=len(record.decomposition) or None,
             answerable=record.answerable,
-            paragraph_pids=[passage.pid for passage in passages],
+            paragraph_pids=[passage.pid for passage in record.passages],
             f1="musique",  # Selects its official F1, see `metrics.answer.official_f1`.
-            **twin,
+            **fields,
         )
-        yield Item(row, example, passages)
+        items.append(item)
+    return assemble(spec, items, corpus=corpus)

@@ -1,4 +1,4 @@
-"""Resolve gold titles to passages."""
+"""Resolve the names of gold passages: ids, titles and texts."""
 
 import re
 from collections import defaultdict
@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import regex
 
+from ragbench.data.answers import decoded
 from ragbench.passages import Corpus, Passage, PassageSource
 from ragbench.words import fold
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _WORD = regex.compile(r"\w{3,}")
+#: Maximum number of passages to search by text: those of one question.
+_SEARCHED_BY_TEXT = 1000
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
 
 Named = Mapping[str, Sequence[Passage]]
@@ -31,6 +34,22 @@ class Titles:
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         self._corpus = Corpus(passages)
+
+    @property
+    def positions(self) -> Mapping[str, int]:
+        return self._corpus.positions
+
+    def find(self, name: str) -> Passage | None:
+        """Return the passage with this id or title, or of a few passages the one with this text."""
+        if name in self.positions:
+            found: Passage = self._corpus[self.positions[name]]
+            return found
+        name = decoded(name)
+        titled = self.get(name)
+        if titled is None and len(self._corpus) <= _SEARCHED_BY_TEXT:
+            text = name.split()
+            titled = next((p for p in self._corpus if p.text.split() == text), None)
+        return titled
 
     def get(self, title: str) -> Passage | None:
         """Return the passage with this title, else the only one that differs just in case."""
