@@ -38,8 +38,8 @@ from benchmarks.draws import (
     seeded,
     symmetric,
 )
-from ragbench.experiments.compare.family import Family, Standing
-from ragbench.experiments.recommend import Arm, decide
+from ragbench.experiments.compare.family import Family, ProgramStatistics
+from ragbench.experiments.recommend import RankedProgram, decide
 from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores, correct, holm
 from ragbench.metrics.stats.estimates import (
     Clusters,
@@ -50,7 +50,7 @@ from ragbench.metrics.stats.estimates import (
     mean_interval,
     p_seeds_alike,
 )
-from ragbench.metrics.stats.repeats import differ_as_wholes
+from ragbench.metrics.stats.repeats import repeats_differ
 
 WRONG, COVER, LEAST_POWER, MOST_POWER = 0.05, 0.94, 0.75, 0.90
 #: With documents: false claims, and power that may be lost against the reference.
@@ -123,7 +123,7 @@ def single_questions(runs: int, rng: Rng) -> Iterator[Outcome]:
             counts["interval of a mean"] += bool(own and own.low <= drawn.mean_b <= own.high)
             drawn = draw(rng, -MARGIN)
             found = estimated(drawn.b - drawn.a)
-            counts["equivalent"] += found.p_beyond(MARGIN) <= WRONG
+            counts["equivalent"] += found.equivalence_p(MARGIN) <= WRONG
             counts["gains less than the worth"] += found.p_at_most(-MARGIN) <= WRONG
         for what, count in counts.items():
             outcome = covers if what.startswith("interval") else wrong
@@ -231,11 +231,13 @@ def recommended(runs: int, rng: Rng) -> Iterator[Outcome]:
             costs = (1.0, 2.0)
             standings = []
             for scores, cost in zip((cheap, expensive), costs, strict=True):
-                standings.append(Standing((), float(scores.mean()), None, {"calls": cost}, 0, 1))
+                standings.append(
+                    ProgramStatistics((), float(scores.mean()), None, {"calls": cost}, 0, 1)
+                )
             tests = {(0, 1): correct([compare_scores(cheap, expensive)])[0]}
             best = int(expensive.mean() > cheap.mean())
             family = Family("em", (), {}, tuple(standings), best, None, "calls", tests)
-            arms = [Arm(**vars(s), label=str(at)) for at, s in enumerate(standings)]
+            arms = [RankedProgram(**vars(s), label=str(at)) for at, s in enumerate(standings)]
             false += decide(arms, family, 0.05, n).use == 0
         yield wrong(f"use the cheaper one, {n} questions", false, few)
 
@@ -378,7 +380,7 @@ def asked_again(runs: int, rng: Rng) -> Iterator[Outcome]:
                     if alike:
                         chance[1] = chance[0]
                     a, b = (rng.random((2, repeats, len(names))) < chance[:, None]).astype(float)
-                    level = differ_as_wholes(a, names) or differ_as_wholes(b, names)
+                    level = repeats_differ(a, names) or repeats_differ(b, names)
                     found = estimate_difference(
                         a, b, DIFFERENCES, clusters=names, random_seeds=level
                     )

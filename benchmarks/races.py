@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from ragbench.experiments.choose.rule import Race, Rule
+from ragbench.experiments.choose.racing import Race, Rule
 
 Floats = NDArray[np.float64]
 

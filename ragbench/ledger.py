@@ -127,12 +127,12 @@ def current_ledger() -> OpenLedger | None:
     return current().get(OpenLedger)
 
 
-class SecondTry:
+class RetryContext:
     """Part of the context of a call that repeats one whose reply could not be read."""
 
 
 @dataclass(frozen=True)
-class Side:
+class CompilePhase:
     """A part of a compile that spends, such as student or zero_shot; carried by the context."""
 
     name: str
@@ -153,7 +153,7 @@ def file_lm_call(model: str, **fields: Any) -> None:
     # A module that was not made by `predict` or `chain_of_thought`, such as one of DSPy's own.
     for module in reversed(dspy.settings.get("caller_modules") or []):
         signature = signature or getattr(getattr(module, "signature", None), "__name__", "")
-    fallback = context.get(SecondTry) is not None
+    fallback = context.get(RetryContext) is not None
     ledger.file(Call(model, signature=signature, role=role, fallback=fallback, **fields))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from ragbench.words import fold
+from ragbench.text_normalization import fold
 
 View = Literal["paragraph", "chunk"]
 

@@ -181,7 +181,7 @@ def contained(name: str, boundary: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def blamed_on(owner: object, name: str) -> Iterator[None]:
+def wrap_user_errors(owner: object, name: str) -> Iterator[None]:
     """Make one line of any error inside the block where `owner` is none of ragbench's own.
 
     `owner` is an object, a class or a function; `name` is what people call it.

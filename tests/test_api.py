@@ -173,14 +173,14 @@ def test_the_examples_of_the_docs_run(server: FakeServer) -> None:
     ],
 )
 def test_answers_of_an_example_are_those_of_a_file(given: Any, answers: list[str]) -> None:
-    from ragbench.data.own import _example
+    from ragbench.data.user_data import _example
 
     assert _example(dspy.Example(question="Who?", **given), {}).answers == answers
 
 
 @pytest.mark.parametrize("given", [{"answer": {"t": 1}}, {"answers": [" "]}, {"answer": b"\xff"}])
 def test_what_is_no_answer_of_an_example_is_one_line(given: Any) -> None:
-    from ragbench.data.own import _example
+    from ragbench.data.user_data import _example
 
     with pytest.raises(RagbenchError, match=r"^answers?=[^\n]+is not an answer"):
         _example(dspy.Example(question="Who?", **given), {})

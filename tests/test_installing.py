@@ -10,6 +10,7 @@ from ragbench.errors import INSTALL
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
+
 def texts() -> dict[str, str]:
     """Return the text of each tracked file that gives instructions."""
     listed = subprocess.run(

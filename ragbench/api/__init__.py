@@ -22,9 +22,10 @@ from ragbench.api.runs import (
 )
 from ragbench.data import Dataset, load_dataset as _load
 from ragbench.data.answers import answers_of
-from ragbench.data.own import own_dataset, passages_of
+from ragbench.data.user_data import own_dataset, passages_of
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import Fields, ask_whole, check_one_run, make_config
+from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.objects import (
     LM,
@@ -44,7 +45,6 @@ from ragbench.experiments.runs.objects import (
 from ragbench.experiments.runs.reuse import set_aside
 from ragbench.experiments.runs.runner import evaluate as _evaluate
 from ragbench.experiments.runs.summary import HEADLINE, stop_lines
-from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits
 from ragbench.lms.factory import make_lm as _make_lm
 from ragbench.lms.lm import RagbenchLM
@@ -262,7 +262,7 @@ def evaluate(
     return run
 
 
-class _Lines(Watch):
+class _Lines(ProgressListener):
     """A watch that prints each message of a run to standard error."""
 
     def say(self, line: str) -> None:

@@ -18,7 +18,7 @@ from ragbench.record import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ragbench.experiments.compare.against import RunComparison
+    from ragbench.experiments.compare.comparisons import RunComparison
     from ragbench.experiments.recommend import Advice
     from ragbench.experiments.report.table import Table
 
@@ -167,7 +167,7 @@ def compare(
         margin: Difference too small to matter, in the metric's unit.
         common: Ignore questions that only one of the runs has.
     """
-    from ragbench.experiments.compare.against import compare_all
+    from ragbench.experiments.compare.comparisons import compare_all
 
     chosen = metric_names(metrics)
     return compare_all(_arms(a, b), metrics=chosen, common=common, margin=margin)[0]

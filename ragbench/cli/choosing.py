@@ -73,7 +73,7 @@ def choose_command(
     command to continue. Exits with 3 if a limit ended the race.
     """
     from ragbench.experiments.cells.choose import choose, replay as race_again
-    from ragbench.experiments.choose.rule import Rule
+    from ragbench.experiments.choose.racing import Rule
     from ragbench.experiments.report.names import label_runs
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import reopen

@@ -28,7 +28,7 @@ from ragbench.settings import (
 )
 
 if TYPE_CHECKING:
-    from ragbench.experiments.score.asking import Asking
+    from ragbench.experiments.score.asking import JudgeSession
     from ragbench.lms.calls import Limits
 
 K = TypeVar("K", bound=Knobs)
@@ -299,7 +299,7 @@ def make_asking(
     options: dict[str, Any],
     spec: str | None,
     on_reply: Callable[[int, int, str], None] | None = None,
-) -> Asking | None:
+) -> JudgeSession | None:
     """Return the LM of `spec` with the settings of `options`, or None without a spec.
 
     Args:
@@ -309,7 +309,7 @@ def make_asking(
     """
     if spec is None:
         return None
-    from ragbench.experiments.score.asking import Asking
+    from ragbench.experiments.score.asking import JudgeSession
     from ragbench.lms.batch import batched
     from ragbench.lms.factory import make_lm
     from ragbench.lms.reply_cache import configure_cache
@@ -324,4 +324,4 @@ def make_asking(
         reply_tokens=options["reply_tokens"],
         cache=options["cache"],
     )
-    return Asking(batched(lm) if options["batch"] else lm, options["workers"], on_reply)
+    return JudgeSession(batched(lm) if options["batch"] else lm, options["workers"], on_reply)

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.report.table import printable
-from ragbench.experiments.watch import Watch
 from ragbench.record import Record, Totals
 
 #: Seconds between two lines if stderr is not a terminal.
 EVERY_S = 30.0
 
 
-class RunProgress(Watch):
+class RunProgress(ProgressListener):
     """Progress of the current work: count, time left, rate, dollars and scores.
 
     `making` is the default name of the work.

@@ -56,7 +56,7 @@ def compare_command(
     states
     whether more repeats or more questions would narrow the interval.
     """
-    from ragbench.experiments.compare.against import check_gate, compare_all
+    from ragbench.experiments.compare.comparisons import check_gate, compare_all
     from ragbench.experiments.report.comparison import comparison_report
     from ragbench.experiments.runs.summary import HEADLINE, reopen_arm
 

@@ -150,20 +150,20 @@ def _program(name: str) -> Iterator[str]:
             line += " (answers from one passage at a time)"
         yield line
         yield from _roles(program, variant)
-    yield from _departures(name)
+    yield from _deviations(name)
     yield "knobs (--set NAME=VALUE): name, default, allowed, meaning"
     yield from _knobs(program.Knobs, variants=list(program.variants))
 
 
-def _departures(name: str) -> Iterator[str]:
-    from ragbench.programs.core.departures import sources
+def _deviations(name: str) -> Iterator[str]:
+    from ragbench.programs.core.deviations import sources
 
     if name not in sources():
         return
     source = sources()[name]
     yield f"source: {source.source}"
-    for departure in source.departures:
-        yield f"  departs: {departure.line()}"
+    for deviation in source.deviations:
+        yield f"  departs: {deviation.line()}"
 
 
 def _roles(program: Any, variant: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import dspy
 
 from ragbench.data.repeats import repeat_keys
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 
 def find_clusters(examples: Iterable[dspy.Example]) -> list[int]:

@@ -22,11 +22,11 @@ from ragbench.data.passages import (
 )
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import FRACTIONS, parse_fractions, split_examples
-from ragbench.data.twins import renamed, without_gold
+from ragbench.data.variants import renamed, without_gold
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.settings import DataSettings
-from ragbench.words import is_unspaced, words
+from ragbench.text_normalization import is_unspaced, words
 
 
 def default_view(dataset: str) -> View:

@@ -128,7 +128,7 @@ def fail(row: Row, field: str, message: str) -> NoReturn:
     raise DataError(f"{row.where}{label}: field {field!r}: {message}")
 
 
-class AbsentError(Exception):
+class MissingPathError(Exception):
     """Error of a path that leads to no value. The message names the failing step."""
 
 
@@ -140,7 +140,7 @@ def value_at(data: Any, path: str) -> Any:
         path: Path of the value, see the module.
 
     Raises:
-        AbsentError: The path leads to no value.
+        MissingPathError: The path leads to no value.
     """
     if isinstance(data, dict) and path in data:
         return data[path]
@@ -161,25 +161,25 @@ def _follow(value: Any, steps: list[str]) -> Any:
             size = kind_of(value)
             if isinstance(value, list):
                 size += f" of {len(value)}"
-            raise AbsentError(f"{step} is not there: it is {size}")
+            raise MissingPathError(f"{step} is not there: it is {size}")
         return _follow(value[number], remaining)
     if isinstance(value, list):
-        raise AbsentError(f"a list holds {step!r}: write []. before it")
+        raise MissingPathError(f"a list holds {step!r}: write []. before it")
     if not isinstance(value, dict) or step not in value:
-        raise AbsentError(f"{step!r} is not there")
+        raise MissingPathError(f"{step!r} is not there")
     return _follow(value[step], remaining)
 
 
 def _each(value: Any, remaining: list[str]) -> list[Any]:
     """Return the values of the entries at `remaining`. Skips absent ones, unless all are."""
     if not isinstance(value, list | tuple):
-        raise AbsentError(f"[] needs a list, not {kind_of(value)}")
+        raise MissingPathError(f"[] needs a list, not {kind_of(value)}")
     values: list[Any] = []
-    absent: AbsentError | None = None
+    absent: MissingPathError | None = None
     for entry in value:
         try:
             value_of_entry = _follow(entry, remaining)
-        except AbsentError as error:
+        except MissingPathError as error:
             absent = error
             continue
         if isinstance(value_of_entry, list | tuple):
@@ -195,7 +195,7 @@ def has(data: Any, path: str) -> bool:
     """Return True if `path` leads to a value in `data`."""
     try:
         value_at(data, path)
-    except AbsentError:
+    except MissingPathError:
         return False
     return True
 
@@ -228,7 +228,7 @@ def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> R
     for ours, path in paths.items():
         try:
             taken[ours] = value_at(row.data, path)
-        except AbsentError as error:
+        except MissingPathError as error:
             present = ", ".join(sorted(map(str, row.data)))[:200]
             end = ""
             if len(_STEP.findall(path)) > 1:

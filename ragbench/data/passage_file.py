@@ -17,7 +17,7 @@ from ragbench.data.readers import STREAMED
 from ragbench.errors import DataError
 from ragbench.folder_store import FolderStore
 from ragbench.passages import Passage, PassageSource, digest_line
-from ragbench.words import fold
+from ragbench.text_normalization import fold
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Hashable, Sequence
 
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 _WORDS = (
     "a an and are as at be been by can could did do does for from give had has have how i in is it "

@@ -19,7 +19,7 @@ import dspy
 from ragbench.data.base import Split
 from ragbench.data.clusters import linked, links
 from ragbench.errors import ConfigError
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 Shares = tuple[float, float, float]
 #: Default shares of train, validation and test.

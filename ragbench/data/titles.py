@@ -10,7 +10,7 @@ import regex
 
 from ragbench.data.answers import decoded
 from ragbench.passages import Corpus, Passage, PassageSource
-from ragbench.words import fold
+from ragbench.text_normalization import fold
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _WORD = regex.compile(r"\w{3,}")

@@ -33,7 +33,7 @@ from ragbench.logs import get
 from ragbench.outputs import write_whole
 from ragbench.paths import make_folder
 from ragbench.programs.core import RAGProgram
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 _log = get(__name__)
 

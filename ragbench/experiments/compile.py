@@ -20,15 +20,21 @@ from ragbench.context import current, use
 from ragbench.errors import RunError
 from ragbench.experiments import artifacts, outcomes, store
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import LEAST, Spend, budget_of, estimate_compile, question_cost
+from ragbench.experiments.estimates import (
+    LEAST,
+    EstimatedUsage,
+    budget_of,
+    estimate_compile,
+    question_cost,
+)
 from ragbench.experiments.outcomes import Outcome
 from ragbench.experiments.plans import Plan, claim, make_plan
+from ragbench.experiments.progress import SILENT, Forecast, ProgressListener
 from ragbench.experiments.runs.context import RunContext, stop_if_refused
 from ragbench.experiments.runs.reuse import reuse_line
-from ragbench.experiments.watch import SILENT, Forecast, Watch
-from ragbench.ledger import OpenLedger, Side
+from ragbench.ledger import CompilePhase, OpenLedger
 from ragbench.lms.calls import room
-from ragbench.optimizers.students import EndlessError
+from ragbench.optimizers.students import CallLimitExceededError
 from ragbench.programs.core.indexed import prepare_all
 from ragbench.programs.external import adapter_of
 from ragbench.record import total
@@ -49,7 +55,7 @@ def compile_program(
     *,
     on_message: OnMessage = print,
     like: RunContext | None = None,
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
 ) -> Path:
     """Compile, or continue a compile that was cut off, and return the artefact's folder.
 
@@ -78,7 +84,7 @@ def compile_program(
         ledger = None
         try:
             with journal.open() as ledger, plan.run_context.active():
-                with use(current().plus(Side(store.PREPARATION_SIDE))):
+                with use(current().plus(CompilePhase(store.PREPARATION_SIDE))):
                     progress = Forecast(watch, ledger.calls)
                     plan.run_context.retriever.build(IndexStore(), progress)
                     questions = (*plan.train, *plan.val)
@@ -91,7 +97,7 @@ def compile_program(
             raise RunError(redact(str(error))) from None
         stop_if_refused(ledger, failed=False)  # an optimizer may have gone on without a call
         outcomes.save(plan, outcome, journal)
-    for line in outcomes.said_of(plan, outcome):
+    for line in outcomes.outcome_sentences(plan, outcome):
         on_message(line)
     on_message(f"compiled program: {plan.folder}")
     return plan.folder
@@ -102,7 +108,7 @@ def _search(
     budget: optimizers.Budget | None,
     ledger: OpenLedger,
     on_message: OnMessage,
-    watch: Watch,
+    watch: ProgressListener,
 ) -> Outcome:
     config = plan.run_context.config
     metric = plan.settings.optimizer_metric
@@ -117,7 +123,7 @@ def _search(
     def on_run() -> None:
         number = next(numbers)
         if budget is None and number > most:
-            raise EndlessError(
+            raise CallLimitExceededError(
                 f"optimizer {plan.optimizer.name} does not end: it ran the program {most:,} times"
             )
         watch.count("program runs", number, max(most, number))
@@ -139,7 +145,7 @@ def _search(
         on_run=on_run,
     )
     start = time.perf_counter()
-    with use(current().plus(Side("zero_shot"))):
+    with use(current().plus(CompilePhase("zero_shot"))):
         before = _measure_first(plan, task, ledger, on_message)
     words = outcomes.in_words(before, plan)
     on_message(f"zero-shot on validation: {metric} {before.mean:.3f} ({words})")
@@ -149,7 +155,7 @@ def _search(
             "with `ragbench eval` to see why"
         )
     result = plan.optimizer.compile(plan.run_context.program, task)
-    with use(current().plus(Side("compiled"))):
+    with use(current().plus(CompilePhase("compiled"))):
         after = optimizers.measure(result.program, plan.val, task)
     words = outcomes.in_words(after, plan)
     on_message(f"compiled on validation:  {metric} {after.mean:.3f} ({words})")
@@ -171,7 +177,7 @@ def _measure_first(
         failed += single.failed
         spent = total(ledger.calls[begun:])
         price = math.inf if spent.cost_usd is None else spent.cost_usd
-        spends.append(Spend(spent.calls, spent.all_tokens, price, spent.latency_s))
+        spends.append(EstimatedUsage(spent.calls, spent.all_tokens, price, spent.latency_s))
     if len(spends) == LEAST:
         cost = replace(question_cost(plan.run_context), measured=spends, threads=1)
         on_message(f"measured on {LEAST} validation questions:")

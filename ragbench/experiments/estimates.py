@@ -16,11 +16,11 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from ragbench.experiments.plans import Plan
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, asks_servers
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import StoredRecords, read_records
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.adapters import calls_of_reply
 from ragbench.lms.calls import UNBOUNDED_REPLY, room
 from ragbench.lms.lm import RagbenchLM
@@ -42,7 +42,7 @@ _USUAL_REPLY = 50
 ASKED_TWICE = "upper bounds: every reply is unreadable once and requested again"
 
 
-class Spend(NamedTuple):
+class EstimatedUsage(NamedTuple):
     """Amounts that calls take. Cost in US dollars, infinite if a price is unknown."""
 
     calls: float = 0
@@ -50,17 +50,17 @@ class Spend(NamedTuple):
     cost: float = 0
     seconds: float = 0
 
-    def times(self, n: float) -> Spend:
+    def times(self, n: float) -> EstimatedUsage:
         """Return `n` times these amounts. 0 times an infinite amount is 0."""
-        return Spend(*(n * amount if n and amount else 0.0 for amount in self))
+        return EstimatedUsage(*(n * amount if n and amount else 0.0 for amount in self))
 
 
-NOTHING = Spend()
+NOTHING = EstimatedUsage()
 
 
-def each_of(pick: Callable[[Any], float], spends: Iterable[Spend]) -> Spend:
+def each_of(pick: Callable[[Any], float], spends: Iterable[EstimatedUsage]) -> EstimatedUsage:
     """Apply `pick` to each amount of all `spends`."""
-    return Spend(*map(pick, zip(*spends, strict=True)))
+    return EstimatedUsage(*map(pick, zip(*spends, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Estimate:
     """
 
     title: str = ""
-    low: Spend = NOTHING
-    likely: Spend = NOTHING
-    high: Spend = NOTHING
+    low: EstimatedUsage = NOTHING
+    likely: EstimatedUsage = NOTHING
+    high: EstimatedUsage = NOTHING
     notes: Sequence[str] = ()
 
     def times(
@@ -87,7 +87,7 @@ class Estimate:
         """Format the title, a line for each amount, and the notes."""
         lines = [self.title]
         for name, low, likely, high in zip(
-            Spend._fields, self.low, self.likely, self.high, strict=True
+            EstimatedUsage._fields, self.low, self.likely, self.high, strict=True
         ):
             if name == "seconds" and not likely:
                 continue
@@ -117,7 +117,7 @@ def one_call(prompt: int, lm: RagbenchLM | None) -> Estimate:
     spends = []
     for reply in (1, _USUAL_REPLY, longest):
         price = pricing.cost(prompt, reply)
-        spends.append(Spend(1, prompt + reply, math.inf if price is None else price))
+        spends.append(EstimatedUsage(1, prompt + reply, math.inf if price is None else price))
     low, likely, high = spends
     return Estimate("", low, likely, high)
 
@@ -149,9 +149,9 @@ class QuestionCost:
     the time are those of a server that keeps up with all workers, and of one that was busy.
     """
 
-    least: Spend
-    most: Spend
-    measured: Sequence[Spend] = ()
+    least: EstimatedUsage
+    most: EstimatedUsage
+    measured: Sequence[EstimatedUsage] = ()
     workers: int = 1
     threads: int = 1
 
@@ -165,7 +165,7 @@ class QuestionCost:
             return Estimate(title, least, NOTHING, most, notes)
         columns = list(zip(*self.measured, strict=True))
         ends = [_ends(column, low, high) for column in columns]
-        lower, likely, upper = map(Spend._make, zip(*ends, strict=True))
+        lower, likely, upper = map(EstimatedUsage._make, zip(*ends, strict=True))
         lower = each_of(max, (lower, least))
         upper = each_of(max, (lower, each_of(min, (upper, most))))
         fast = lower._replace(seconds=lower.seconds / self.workers)
@@ -196,13 +196,13 @@ def question_cost(run_context: RunContext, records: StoredRecords | None = None)
         for record in map(records.__getitem__, sorted(records.finished)):
             total = record.ledger.as_if
             price = math.inf if total.cost_usd is None else total.cost_usd
-            measured.append(Spend(total.calls, total.all_tokens, price, record.latency_s))
+            measured.append(EstimatedUsage(total.calls, total.all_tokens, price, record.latency_s))
     least, most = _bounds(run_context)
     workers = run_context.config.workers
     return QuestionCost(least, most, measured, workers, max(1, min(len(measured), workers)))
 
 
-def _bounds(run_context: RunContext) -> tuple[Spend, Spend]:
+def _bounds(run_context: RunContext) -> tuple[EstimatedUsage, EstimatedUsage]:
     """Bound the cost of one question by the parameters.
 
     The least is a call that holds the shortest instructions of a predictor and no passage.
@@ -217,7 +217,7 @@ def _bounds(run_context: RunContext) -> tuple[Spend, Spend]:
     votes = run_context.config.votes
     if _has_own_limits(run_context):
         least = NOTHING
-        most = Spend(math.inf, math.inf, math.inf)
+        most = EstimatedUsage(math.inf, math.inf, math.inf)
     if run_context.role_lms:  # Their prices differ.
         least = least._replace(cost=0.0)
         most = most._replace(cost=math.inf)
@@ -269,7 +269,10 @@ def estimate_run(
 
 
 def estimate_runs(
-    run_contexts: Sequence[RunContext], *, pilot: int | None = None, watch: Watch = SILENT
+    run_contexts: Sequence[RunContext],
+    *,
+    pilot: int | None = None,
+    watch: ProgressListener = SILENT,
 ) -> Estimate:
     """Estimate the repeats of a run.
 
@@ -300,7 +303,7 @@ def index_notes(run_context: RunContext) -> Iterator[str]:
             )
 
 
-def run_pilot(run_context: RunContext, n: int, watch: Watch = SILENT) -> Evaluation:
+def run_pilot(run_context: RunContext, n: int, watch: ProgressListener = SILENT) -> Evaluation:
     """Run the first `n` questions. Their records are the first ones of the run."""
     examples = run_context.examples[:n]
     return run(replace(run_context, examples=examples), watch=watch, title=run_context.title)
@@ -328,7 +331,7 @@ def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
         limit = "give --max-calls N" if math.isinf(calls) else f"limited to {calls:,.0f} calls"
         title = f"{optimizer.name}: what it will spend is unknown, {limit}"
         least = run.times(around.low, around.low)
-        return Estimate(title, least.low, NOTHING, Spend(*(math.inf,) * 4))
+        return Estimate(title, least.low, NOTHING, EstimatedUsage(*(math.inf,) * 4))
     runs = search.plus(Budget(student_runs=around)).runs
     notes = [
         f"program runs: {runs}: {optimizer.formula} to compile, {1 + optimizer.runs_each} x V to "

@@ -47,7 +47,7 @@ from ragbench.passages import Passage
 from ragbench.paths import make_folder
 from ragbench.record import Call, CriticalPath, Failure, Ledger, Record, Search
 from ragbench.settings import QuestionSettings
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 _log = get(__name__)
 

@@ -16,7 +16,7 @@ from ragbench.experiments import artifacts, store
 from ragbench.experiments.config import candidate_folder, compiled_digest
 from ragbench.experiments.plans import Plan
 from ragbench.metrics import corrected_best, mean_interval, normalise_answer, paired_interval
-from ragbench.optimizers.tally import fingerprint
+from ragbench.optimizers.candidate_log import fingerprint
 from ragbench.outputs import write_whole
 from ragbench.programs.core import RAGProgram
 
@@ -76,7 +76,7 @@ def judge(plan: Plan, outcome: Outcome) -> Outcome:
     return replace(outcome, result=result, after=outcome.before, word=word)
 
 
-def said_of(plan: Plan, outcome: Outcome) -> list[str]:
+def outcome_sentences(plan: Plan, outcome: Outcome) -> list[str]:
     """Describe `outcome`, one sentence per line."""
     gain = outcome.after.mean - outcome.before.mean
     n = len(outcome.before.scores)

@@ -16,7 +16,7 @@ from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import (
     SPENDING,
     Family,
-    Standing,
+    ProgramStatistics,
     comparable,
     make_family,
     or_infinite,
@@ -29,7 +29,7 @@ WORTH = 0.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Arm(Standing):
+class RankedProgram(ProgramStatistics):
     """A program in an advice: its standing, its name, and what the advice says of it."""
 
     label: str
@@ -39,7 +39,7 @@ class Arm(Standing):
         """Return the mean per question by `measure`; infinite if unknown."""
         return or_infinite(self.spending[measure])
 
-    def is_cheaper(self, rival: "Arm", measure: str) -> bool:
+    def is_cheaper(self, rival: "RankedProgram", measure: str) -> bool:
         """Return whether it is known to take less by `measure` than `rival`."""
         return self.cost(measure) < rival.cost(measure) < math.inf
 
@@ -83,11 +83,11 @@ class Advice:
     cost: str
     questions: Sequence[str]
     clusters: Mapping[str, str]
-    arms: Sequence[Arm]
-    use: Arm | None
-    best: Arm
-    rival: Arm | None
-    against: Arm | None
+    arms: Sequence[RankedProgram]
+    use: RankedProgram | None
+    best: RankedProgram
+    rival: RankedProgram | None
+    against: RankedProgram | None
     family: Family
     test: metrics.Comparison | None = None
     left_out: Sequence[str] = ()
@@ -148,13 +148,13 @@ class Advice:
             return f"{c.n} questions are too few to say how many would tell"
         pair = f"{self.against.label} from {self.rival.label}"
         cheaper = self._rival_is_cheaper()
-        needed = questions_to_tell(c, self.worth, self.family.tests, cheaper=cheaper)
+        needed = required_sample_size(c, self.worth, self.family.tests, cheaper=cheaper)
         if needed is None:
             return f"no number of questions would tell {pair}"
         return f"to tell {pair}: about {float(f'{needed:.2g}'):,.0f} questions would tell"
 
 
-def questions_to_tell(
+def required_sample_size(
     c: metrics.Comparison, worth: float, tests: int, *, cheaper: bool
 ) -> int | None:
     """Return the fewest questions that would end in an advice, if the difference is as seen.
@@ -241,7 +241,7 @@ def advise(
     scored, _ = Shared(family.questions, every[0]).scored(every, metric)
     arms = []
     for place, standing in zip(places, family.standings, strict=True):
-        arms.append(Arm(**vars(standing), label=labels_of_arms[place]))
+        arms.append(RankedProgram(**vars(standing), label=labels_of_arms[place]))
     choice = decide(arms, family, worth, len(scored))
     best = arms[family.best]
     explained = []
@@ -251,7 +251,7 @@ def advise(
             words = ["use", *words]
         explained.append(replace(arm, why=", ".join(words)))
 
-    def arm_at(place: int | None) -> Arm | None:
+    def arm_at(place: int | None) -> RankedProgram | None:
         return None if place is None else explained[place]
 
     return Advice(
@@ -273,7 +273,7 @@ def advise(
     )
 
 
-def decide(arms: Sequence[Arm], family: Family, worth: float, n: int) -> Choice:
+def decide(arms: Sequence[RankedProgram], family: Family, worth: float, n: int) -> Choice:
     """Choose the program to use.
 
     Args:
@@ -318,11 +318,11 @@ def _gains(family: Family, at: int, places: Sequence[int], worth: float) -> dict
     return p_values
 
 
-def _lacking(arm: Arm) -> str:
+def _lacking(arm: RankedProgram) -> str:
     return f"{arm.without_gold} of {arm.right} right answers lack gold passages in context"
 
 
-def _why(arm: Arm, best: Arm, cost: str) -> list[str]:
+def _why(arm: RankedProgram, best: RankedProgram, cost: str) -> list[str]:
     """Return what the advice says of `arm` next to the best, for the table."""
     if arm.mostly_without_gold:
         return [_lacking(arm)]

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.external import find, is_kept
-from ragbench.ledger import SecondTry, count
+from ragbench.ledger import RetryContext, count
 from ragbench.lms.replies import escaped
 from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
@@ -227,7 +227,7 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
         except PartialReplyError:
             count("adapter_fallback")
             second = LenientJSON(use_native_function_calling=self.use_native_function_calling)
-            with use(current().plus(SecondTry())):
+            with use(current().plus(RetryContext())):
                 return list(second(*args, **kwargs))
 
     def _raw(self, signature: SignatureType, completion: str) -> Fields:

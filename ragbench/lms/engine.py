@@ -36,7 +36,7 @@ from ragbench.lms.calls import (
     Caller,
     Client,
     Reply,
-    Terms,
+    ServerCapabilities,
     empty_reply,
 )
 from ragbench.lms.prices import Pricing
@@ -88,7 +88,7 @@ class MeteredEngine:
         self.supported_params = capabilities.params
         self.max_items = capabilities.max_items
         #: Request parameters that the server accepts, as far as known.
-        self.terms = Terms(caller.model, client.rename)
+        self.terms = ServerCapabilities(caller.model, client.rename)
         #: True if every request states a reply limit.
         self.sends_limit = True
         #: Tokens that the server counted for a byte, at the most; 0 while it has told none.

@@ -23,7 +23,7 @@ from ragbench.lms.calls import (
     shared_rate_limit,
 )
 from ragbench.lms.calls.http import trust
-from ragbench.lms.calls.other_clients import GivenClient, LiteLLMClient, LocalClient
+from ragbench.lms.calls.other_clients import LiteLLMClient, LocalClient, UserLMClient
 from ragbench.lms.engine import Capabilities, MeteredEngine
 from ragbench.lms.headers import checked_headers
 from ragbench.lms.lm import RagbenchLM
@@ -164,14 +164,14 @@ def _of_object(
     provider, _, model = lm.model.partition("/")
     own_server = any(map(lm.kwargs.get, ("api_base", "base_url")))
     engine = MeteredEngine(
-        GivenClient(lm),
+        UserLMClient(lm),
         caller,
         pricing=price or Pricing({} if own_server else map_entry(provider, model)),
         capabilities=_capabilities(lm),
     )
     engine.sends_limit = False  # the object itself reports its requests
     metered = RagbenchLM(engine, cache=settings.cache)
-    metered.stand_for(lm, seeded)
+    metered.mimic_lm(lm, seeded)
     return metered
 
 

@@ -12,7 +12,7 @@ from dspy.lm15 import Request, Response
 from ragbench.errors import LMSetupError
 from ragbench.external import digest_of_texts
 from ragbench.ledger import current_ledger, file_lm_call
-from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, Asked
+from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, LMRequest
 from ragbench.lms.engine import METER_KEY, AsyncMeteredEngine, MeteredEngine, count_ending
 from ragbench.lms.prices import Pricing
 from ragbench.lms.reply_cache import begin_call, forget_reply
@@ -46,7 +46,7 @@ class RagbenchLM(dspy.LM):
             **settings,
         )
 
-    def stand_for(self, lm: dspy.BaseLM, changed: Mapping[str, Any]) -> None:
+    def mimic_lm(self, lm: dspy.BaseLM, changed: Mapping[str, Any]) -> None:
         """Represent `lm` to a module: its name, its settings except `changed`, and its history.
 
         DSPy's cache distinguishes it by the engine's identity, as part of the rollout.
@@ -114,12 +114,12 @@ class RagbenchLM(dspy.LM):
         with dspy.context(**{ASKED: call if self.given else None}):
             return await super().acall(prompt, messages=messages, **self._passed(call))
 
-    def _call_of(self, prompt: Any, messages: Any, at_call: Mapping[str, Any]) -> Asked:
+    def _call_of(self, prompt: Any, messages: Any, at_call: Mapping[str, Any]) -> LMRequest:
         settings = {**self.kwargs, **at_call}
         settings.pop("cache", None)
-        return Asked(prompt, messages, settings, at_call)
+        return LMRequest(prompt, messages, settings, at_call)
 
-    def _passed(self, call: Asked) -> dict[str, Any]:
+    def _passed(self, call: LMRequest) -> dict[str, Any]:
         """Return the settings with which DSPy prepares `call`.
 
         An object that answers is sent all of its settings, also those that no request of DSPy can
@@ -144,7 +144,7 @@ class RagbenchLM(dspy.LM):
         request.
         """
         call = dspy.settings.get(ASKED)
-        if isinstance(call, Asked):
+        if isinstance(call, LMRequest):
             entry = {**entry, "kwargs": dict(call.at_call)}
         answers = entry["response"]
         if not isinstance(answers, tuple):

@@ -2,7 +2,7 @@
 
 Servers split a model's text differently. Here it is split once, before an adapter, a judge or the
 cache reads it: thoughts become the reasoning of the reply, marks of a chat template are removed,
-and a tool call left as text becomes a call (`written_calls`).
+and a tool call left as text becomes a call (`text_tool_calls`).
 
 In the other direction, `escaped` neutralizes marks in text that a prompt quotes: a passage with `[[
 ## answer ## ]]` or `</think>` could otherwise write the answer.
@@ -17,7 +17,7 @@ from typing import Any
 from dspy.lm15 import Request, Response, TextPart, ThinkingPart, ToolCallPart
 from pydantic import BaseModel
 
-from ragbench.lms.written_calls import read_calls
+from ragbench.lms.text_tool_calls import read_calls
 from ragbench.redact import each_text
 
 #: Words in the names of tags around thoughts. A quoted tag is text.

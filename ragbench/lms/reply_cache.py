@@ -7,8 +7,8 @@ from typing import Any
 
 import dspy
 
-from ragbench.kept import KeptRows
 from ragbench.paths import cache_root
+from ragbench.sqlite_cache import CachedRows
 
 #: Replies that are kept in memory.
 MEMORY_ENTRIES = 20_000
@@ -25,7 +25,7 @@ class Answers:
     """
 
     def __init__(self, path: Path) -> None:
-        self._rows = KeptRows(path, durable=False)
+        self._rows = CachedRows(path, durable=False)
 
     def __contains__(self, key: str) -> bool:
         return self.get(key) is not None

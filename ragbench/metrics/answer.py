@@ -15,7 +15,7 @@ import regex
 from ragbench.metrics.base import add_amount, add_metric, once
 from ragbench.metrics.text import normalise_answer
 from ragbench.record import Record
-from ragbench.words import with_spaces
+from ragbench.text_normalization import with_spaces
 
 #: Answers without partial credit in HotpotQA.
 CLOSED = frozenset({"yes", "no", "noanswer"})

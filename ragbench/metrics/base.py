@@ -14,7 +14,7 @@ from ragbench.errors import ConfigError
 from ragbench.external import PREFIX, find, is_kept, keep
 from ragbench.record import Record
 from ragbench.registry import Registry
-from ragbench.user_code import blamed_on, is_ours, load_object
+from ragbench.user_code import is_ours, load_object, wrap_user_errors
 
 T = TypeVar("T")
 Score = Callable[[Record], float | None]
@@ -64,7 +64,7 @@ class Metric:
 
         @wraps(score)
         def blamed(record: Record) -> float | None:
-            with blamed_on(score, f"metric {self.name} on question {record.qid}"):
+            with wrap_user_errors(score, f"metric {self.name} on question {record.qid}"):
                 return score(record)
 
         object.__setattr__(self, "score", blamed)

@@ -20,19 +20,19 @@ from ragbench.context import current, use
 from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
-from ragbench.ledger import Side
+from ragbench.ledger import CompilePhase
 from ragbench.lms.unmetered import unmetered_reason
 from ragbench.optimizers.arguments import Arguments, knobs_of, passed_to, shown
+from ragbench.optimizers.candidate_log import CandidateLog
 from ragbench.optimizers.dspy_patches import logged_to
 from ragbench.optimizers.students import (
-    EndlessError,
+    CallLimitExceededError,
     LMDownError,
     UnmeteredError,
     finish,
     guarded,
     make_student,
 )
-from ragbench.optimizers.tally import Tally
 from ragbench.optimizers.task import (
     NEVER,
     Budget,
@@ -202,7 +202,7 @@ class Optimizer(ABC):
             ConfigError: There are too few questions.
         """
         self.check(task.size(program))
-        tally = Tally(for_optimizer(task.val), task.on_run)
+        tally = CandidateLog(for_optimizer(task.val), task.on_run)
         tokens = self.knobs.demo_context_tokens
         student = make_student(program, demo_tokens=tokens, tally=tally)
         writer = make_writer(task.seeded(task.writer))
@@ -291,14 +291,14 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
 @contextmanager
 def _working_on(task: Task) -> Iterator[None]:
     """Apply the settings of `task` to a block, and report an LM that is down in one line."""
-    context = current().plus(current().get(Side) or Side("student"))
+    context = current().plus(current().get(CompilePhase) or CompilePhase("student"))
     settings = {"lm": task.seeded(task.lm), "num_threads": task.workers, "max_errors": NEVER}
     with logged_to(task.log_folder / "optimizer.log"), use(context, **settings):
         try:
             yield
         except UnmeteredError as error:
             raise ConfigError(str(error)) from None
-        except EndlessError as error:
+        except CallLimitExceededError as error:
             raise RunError(_one_line(error)) from None
         except (LMDownError, LMError) as error:  # a prompt model raises LMError
             raise RunError(

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ragbench.optimizers.arguments import Arguments
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
-from ragbench.optimizers.demonstrations import fit_demos, is_whole, one_step_each
+from ragbench.optimizers.demonstrations import fit_demos, is_whole, one_call_per_predictor
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -199,7 +199,7 @@ class Optuna(Optimizer):
 
 def teaching(knobs: Any, task: Task) -> Arguments:
     """Return the teacher settings and the metric for DSPy's few-shot optimizers."""
-    metric = one_step_each(task.metric) if knobs.loop_steps == "turns" else task.metric
+    metric = one_call_per_predictor(task.metric) if knobs.loop_steps == "turns" else task.metric
     return {"metric": metric, "teacher_settings": task.teacher_settings}
 
 

@@ -42,7 +42,7 @@ def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
     return True
 
 
-def one_step_each(metric: Callable[..., Any]) -> Callable[..., Any]:
+def one_call_per_predictor(metric: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `metric` so that the trace of a right run retains one call of each predictor.
 
     DSPy's bootstrap makes one demonstration from the calls of a predictor, in half of the cases

@@ -14,13 +14,13 @@ from pydantic import Field
 
 from ragbench.errors import ConfigError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.demonstrations import fit_demos, one_step_each
+from ragbench.optimizers.demonstrations import fit_demos, one_call_per_predictor
 from ragbench.optimizers.students import answer_by
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 from ragbench.retrievers.bm25 import make_postings
-from ragbench.words import words
+from ragbench.text_normalization import words
 
 BANK = "bank.json"
 
@@ -52,7 +52,7 @@ class KNN(Optimizer):
 
     def search(self, student: RAGProgram, task: Task) -> SearchResult:
         entries = []
-        metric = one_step_each(task.metric)
+        metric = one_call_per_predictor(task.metric)
         tokens = self.knobs.demo_context_tokens
         for example in task.trainset:
             # Compile one question at a time, because some demonstrations lack the question.

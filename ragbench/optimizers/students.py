@@ -19,8 +19,8 @@ from dspy import LMError
 from ragbench.context import current, use
 from ragbench.errors import StopSignal
 from ragbench.lms.unmetered import unmetered_reason
+from ragbench.optimizers.candidate_log import CandidateLog, Run
 from ragbench.optimizers.demonstrations import fit_demos
-from ragbench.optimizers.tally import Run, Tally
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Step
 from ragbench.tokens import first_tokens
@@ -37,7 +37,7 @@ class UnmeteredError(StopSignal):
     """A program called an unmetered LM although a limit is set."""
 
 
-class EndlessError(StopSignal):
+class CallLimitExceededError(StopSignal):
     """An optimizer of unknown cost ran the program more often than its limit of calls."""
 
 
@@ -74,7 +74,7 @@ def _copied(value: Any) -> Any:
 _Predict.__name__ = "Predict"  # instruction optimizers show the class's name in their prompts
 
 
-def make_student(program: RAGProgram, *, demo_tokens: int, tally: Tally) -> RAGProgram:
+def make_student(program: RAGProgram, *, demo_tokens: int, tally: CandidateLog) -> RAGProgram:
     """Return a copy of `program` without demonstrations, which notes its runs in `tally`.
 
     Args:
@@ -102,7 +102,7 @@ def _student_of(kind: Any) -> type[Any]:
         rb_plain = kind
 
         def forward(self, question: str) -> dspy.Prediction:
-            tally: Tally = self.rb_tally
+            tally: CandidateLog = self.rb_tally
             run = tally.begin(self, question)
             try:
                 with use(current().plus(run.meter)):

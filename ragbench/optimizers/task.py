@@ -10,10 +10,10 @@ import dspy
 
 from ragbench.context import KEY, current
 from ragbench.data import for_optimizer
-from ragbench.ledger import Side
+from ragbench.ledger import CompilePhase
 from ragbench.lms.lm import RagbenchLM
+from ragbench.optimizers.candidate_log import CandidateLog
 from ragbench.optimizers.scoring import Judgement, Scorer, full_metric
-from ragbench.optimizers.tally import Tally
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
@@ -103,7 +103,7 @@ class Task:
     seed: int = 0
     workers: int = 1
     #: Record of the search. `compile` replaces it.
-    tally: Tally = field(default_factory=Tally)
+    tally: CandidateLog = field(default_factory=CandidateLog)
     #: Called once per run of a student.
     on_run: Callable[[], None] | None = None
 
@@ -151,7 +151,7 @@ class Task:
         if self.teacher is None:
             return {}
         # Remove the LMs of roles, which would answer instead of the teacher.
-        context = replace(current(), role_lms={}).plus(Side("teacher"))
+        context = replace(current(), role_lms={}).plus(CompilePhase("teacher"))
         settings = {"lm": self.seeded(self.teacher), KEY: context}
         if self.teacher_adapter is not None:
             settings["adapter"] = self.teacher_adapter

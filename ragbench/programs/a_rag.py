@@ -178,14 +178,14 @@ class ChunkTools(tools.Toolbox):
             content = "the whole chunks" if whole_chunks else "matching sentences"
             tool.desc = f"{tool.desc.removesuffix('.')}; shows {content}."
 
-    def keyword_search(self, keywords: list[str], top_k: int | None = None) -> tools.Seen:
+    def keyword_search(self, keywords: list[str], top_k: int | None = None) -> tools.ToolResult:
         """Find chunks with these exact words or names, each an item."""
         words = listed(keywords, split=False)
         return self._search(
             ", ".join(words), top_k, lambda k: self.index.keyword_search(words, k=k)
         )
 
-    def semantic_search(self, query: str, top_k: int | None = None) -> tools.Seen:
+    def semantic_search(self, query: str, top_k: int | None = None) -> tools.ToolResult:
         """Find chunks by meaning."""
         query = " ".join(listed(query, split=False))
         find = self.index.semantic_search
@@ -193,7 +193,7 @@ class ChunkTools(tools.Toolbox):
             find = self.index.chunk_search
         return self._search(query, top_k, lambda k: find(query, k=k), similar=True)
 
-    def chunk_read(self, chunk_ids: list[str]) -> tools.Seen:
+    def chunk_read(self, chunk_ids: list[str]) -> tools.ToolResult:
         """Read whole chunks by their numbers."""
         corpus = self.index.corpus
         blocks = []
@@ -216,7 +216,7 @@ class ChunkTools(tools.Toolbox):
             self.trace.search_by(lambda: new, f"chunk_read {numbers}", k=len(new))
         pids = tuple(corpus[number].pid for number in read_now)
         texts = tuple(passage.text for passage in new)
-        return tools.Seen("\n\n".join(blocks), pids, texts, empty=not new)
+        return tools.ToolResult("\n\n".join(blocks), pids, texts, empty=not new)
 
     def question_search(self) -> tools.ToolUse:
         if self.knobs.semantic_search:
@@ -227,7 +227,9 @@ class ChunkTools(tools.Toolbox):
                 words.append(word)
         return tools.ToolUse("keyword_search", {"keywords": words or [self.trace.question]})
 
-    def _search(self, query: str, top_k: Any, find: Any, *, similar: bool = False) -> tools.Seen:
+    def _search(
+        self, query: str, top_k: Any, find: Any, *, similar: bool = False
+    ) -> tools.ToolResult:
         k = self.knobs.k
         with suppress(TypeError, ValueError):  # missing, or not a number
             k = min(max(int(top_k), 1), MAX_TOP_K)
@@ -244,7 +246,7 @@ class ChunkTools(tools.Toolbox):
                 advice = "Nothing found"
             elif self.knobs.semantic_search:
                 advice += ", or semantic_search"
-            return tools.Seen(f"{advice}.", (), (), empty=True)
+            return tools.ToolResult(f"{advice}.", (), (), empty=True)
         lines: list[str] = []
         texts: list[str] = []
         for match in matches:
@@ -252,7 +254,7 @@ class ChunkTools(tools.Toolbox):
             lines.append(line)
             texts += shown_texts
         pids = tuple(match.passage.pid for match in matches)
-        return tools.Seen("\n".join(lines), pids, tuple(texts))
+        return tools.ToolResult("\n".join(lines), pids, tuple(texts))
 
     def _show(self, match: Match, *, similar: bool) -> tuple[str, Sequence[str]]:
         passage = match.passage

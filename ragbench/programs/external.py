@@ -24,7 +24,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.passages import passage_of_text
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded
-from ragbench.programs.core.asked import asking, example_of
+from ragbench.programs.core.current_example import asking, example_of
 from ragbench.programs.core.program import named
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes

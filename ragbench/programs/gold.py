@@ -9,7 +9,7 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
-from ragbench.programs.core.asked import example_of
+from ragbench.programs.core.current_example import example_of
 from ragbench.programs.core.program import Reader, reading
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext

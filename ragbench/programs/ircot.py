@@ -113,7 +113,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
 
     def solve(self, trace: Trace) -> dspy.Prediction:
         """Alternate between sentences and searches, then answer."""
-        chain = Chain(trace, self.knobs)
+        chain = ReasoningChain(trace, self.knobs)
         answer, reason = trace.until_spent(lambda: self._think_and_search(trace, chain))
         passages = chain.kept()
         if chain.passages and not passages:
@@ -128,7 +128,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
             answer = trace.answer(self.conclude, last=True, notes=list(chain.thoughts), **inputs)
         return trace.prediction(answer, reason, passages=passages)
 
-    def _think_and_search(self, trace: Trace, chain: Chain) -> tuple[str, core.StopReason]:
+    def _think_and_search(self, trace: Trace, chain: ReasoningChain) -> tuple[str, core.StopReason]:
         """Return the chain's answer, blank if it has none, and the stop reason."""
         knobs = self.knobs
         if knobs.initial_retrieval:
@@ -164,7 +164,7 @@ class IRCoT(RAGProgram[IRCoTKnobs]):
         return "", "max_steps"
 
 
-class Chain:
+class ReasoningChain:
     """The sentences of one question, and its passages with their best scores so far."""
 
     def __init__(self, trace: Trace, knobs: IRCoTKnobs) -> None:

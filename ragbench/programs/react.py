@@ -138,22 +138,22 @@ class ReActTools(tools.Toolbox):
 class CorpusTools(ReActTools):
     """`search` shows the top k passages, `lookup` every matching sentence of all passages seen."""
 
-    def search(self, words: str) -> str | tools.Seen:
+    def search(self, words: str) -> str | tools.ToolResult:
         """Find passages."""
         snippets = []
         for passage in self.trace.search(words, k=self.k):
             tokens = str(passage).split()
             ellipsis = " ..." if len(tokens) > _SNIPPET_WORDS else ""
             snippets.append(" ".join(tokens[:_SNIPPET_WORDS]) + ellipsis)
-        return "\n".join(snippets) or tools.Seen("Nothing found.", empty=True)
+        return "\n".join(snippets) or tools.ToolResult("Nothing found.", empty=True)
 
-    def lookup(self, name: str) -> str | tools.Seen:
+    def lookup(self, name: str) -> str | tools.ToolResult:
         """Find a name in the passages found so far."""
         lines = []
         for passage in self.trace.passages:
             for index, sentence in matching(passage, name, title_too=True):
                 lines.append(f"{passage.title} [{index}] {sentence}")
-        return "\n".join(lines) or tools.Seen("No sentence has this text.", empty=True)
+        return "\n".join(lines) or tools.ToolResult("No sentence has this text.", empty=True)
 
 
 class PageTools(ReActTools):
@@ -186,16 +186,16 @@ class PageTools(ReActTools):
         self._cursor = 0
         return " ".join(core.sentences_of(page)[:5])
 
-    def lookup(self, text: str) -> str | tools.Seen:
+    def lookup(self, text: str) -> str | tools.ToolResult:
         """Show the next sentence with this text on the open page."""
         if self.page is None:
-            return tools.Seen("No page is open. Use search first.", empty=True)
+            return tools.ToolResult("No page is open. Use search first.", empty=True)
         if text != self._sought:
             self._sought = text
             self._cursor = 0
         hits = matching(self.page, text)
         if self._cursor >= len(hits):
-            return tools.Seen("No more results.", empty=True)
+            return tools.ToolResult("No more results.", empty=True)
         self._cursor += 1
         return f"(Result {self._cursor} / {len(hits)}) {hits[self._cursor - 1][1]}"
 
@@ -223,7 +223,7 @@ class Path:
     """Steps one after another; `name` counts the samples taken, such as "2.1"."""
 
     name: str = ""
-    done: tuple[tools.Done, ...] = ()
+    done: tuple[tools.ToolStepRecord, ...] = ()
 
 
 class StepTree:
@@ -313,7 +313,7 @@ class StepTree:
         self._note(
             use.tool, name, turn, input=use.shown, observation=seen.observation, pids=seen.pids
         )
-        step = tools.Done(len(path.done), turn.shown, use, seen.observation)
+        step = tools.ToolStepRecord(len(path.done), turn.shown, use, seen.observation)
         return Path(name, (*path.done, step))
 
     def _note(self, action: str, name: str, turn: tools.Turn, **seen: Any) -> None:

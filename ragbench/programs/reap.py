@@ -36,7 +36,7 @@ from ragbench.programs.core import (
 from ragbench.programs.core.confidence import probability
 from ragbench.programs.core.trace import sampling
 from ragbench.retrievers import Passage
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 #: Requirements of the first plan; tries at it; rounds with those that were rolled back.
 MAX_TASKS = 5
@@ -72,7 +72,7 @@ class LookUp(NamedTuple):
     query: str
 
 
-class Known(NamedTuple):
+class SupportedFact(NamedTuple):
     """A fact from the passages, with the pids that prove it."""
 
     statement: str
@@ -92,7 +92,7 @@ class Progress:
     trace: Trace
     levels: bool
     clues: bool
-    facts: list[Known] = field(default_factory=list)
+    facts: list[SupportedFact] = field(default_factory=list)
     searched: list[str] = field(default_factory=list)
     plan: list[signatures.SubTask] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ class Progress:
 
     def read(
         self, stated: Sequence[signatures.StatedFact], passages: Passages, item: LookUp
-    ) -> list[Known]:
+    ) -> list[SupportedFact]:
         """Return the facts of one look-up, or a failed fact if none is supported.
 
         Facts without a passage of the prompt as evidence are dropped, counted as `unproven_fact`.
@@ -127,10 +127,12 @@ class Progress:
             level = getattr(fact, "fulfillment", "direct")
             level = level if self.levels or level == "failed" else "direct"
             if statement and pids:
-                read.append(Known(statement, level, item.requirement, pids))
+                read.append(SupportedFact(statement, level, item.requirement, pids))
             elif statement:
                 self.trace.count("unproven_fact")
-        read = read or [Known(f"nothing found for: {item.query}", "failed", item.requirement)]
+        read = read or [
+            SupportedFact(f"nothing found for: {item.query}", "failed", item.requirement)
+        ]
         lines = []
         for fact_read in read:
             labelled = self.levels or fact_read.level == "failed"
@@ -141,7 +143,7 @@ class Progress:
         self.trace.step("extract", input=item.query, observation="\n".join(lines), pids=pids)
         return read
 
-    def keep(self, read: Sequence[Known]) -> None:
+    def keep(self, read: Sequence[SupportedFact]) -> None:
         keys = {(fact.requirement, question_key(fact.statement)) for fact in self.facts}
         for fact in read:
             key = fact.requirement, question_key(fact.statement)
@@ -150,7 +152,7 @@ class Progress:
                 keys.add(key)
                 self.facts.append(fact)
 
-    def shown(self, facts: Sequence[Known]) -> list[str]:
+    def shown(self, facts: Sequence[SupportedFact]) -> list[str]:
         """Render `facts` for a planner, with requirement and level if they exist."""
         lines = []
         for fact in facts:
@@ -272,7 +274,7 @@ class REAP(RAGProgram[REAPKnobs]):
     def _by_plan(self, done: Progress) -> core.StopReason:
         """Plan and look up until the planner ends it, no look-up is new, or the limit."""
         done.plan = self._drafted(done.trace)
-        newest: list[Known] = []
+        newest: list[SupportedFact] = []
         rounds = malformed = 0
         for _ in range(MAX_ATTEMPTS):
             if rounds == self.knobs.max_rounds:
@@ -310,7 +312,7 @@ class REAP(RAGProgram[REAPKnobs]):
         return [signatures.SubTask(id="1", question=trace.question)]
 
     def _advance(
-        self, done: Progress, newest: Sequence[Known], *, sample: int
+        self, done: Progress, newest: Sequence[SupportedFact], *, sample: int
     ) -> tuple[list[signatures.PlanAction], bool]:
         failed = any(fact.level != "direct" for fact in newest)
         repair = getattr(self, "repair", None) if failed else None
@@ -374,11 +376,11 @@ class REAP(RAGProgram[REAPKnobs]):
                     chosen.append(LookUp(action.requirement_id, text, query))
         return chosen[:_MAX_ACTIONS]
 
-    def _looked_up(self, done: Progress, look_ups: Sequence[LookUp]) -> list[Known]:
+    def _looked_up(self, done: Progress, look_ups: Sequence[LookUp]) -> list[SupportedFact]:
         rankings = done.search([item.query for item in look_ups], self.knobs.k)
         known_facts = done.shown(done.facts)
 
-        def extracted(job: tuple[LookUp, list[Passage]]) -> list[Known]:
+        def extracted(job: tuple[LookUp, list[Passage]]) -> list[SupportedFact]:
             item, passages = job
             reply = done.trace.ask(
                 self.extract,
@@ -417,7 +419,7 @@ def checked(plan: Sequence[signatures.SubTask]) -> list[signatures.SubTask]:
     return tasks
 
 
-def filled(text: str, facts: Sequence[Known], *, most: int) -> list[str]:
+def filled(text: str, facts: Sequence[SupportedFact], *, most: int) -> list[str]:
     """Replace each {id} with the facts of that requirement.
 
     Args:

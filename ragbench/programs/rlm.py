@@ -30,7 +30,7 @@ from ragbench.programs.core import (
 from ragbench.programs.core.text import answers_used, one_line, with_answers
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext, CombineNotes, RecursiveDecompose, TreeNode
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 #: Value of `combine` if the last answer is the result.
 _LAST = "last"
@@ -49,7 +49,7 @@ class RLMKnobs(ProgramKnobs):
 
 
 @dataclass
-class Solved:
+class NodeResult:
     """A node's answer, the calls it took, and the nodes it made."""
 
     answer: str
@@ -71,7 +71,7 @@ class Branch:
         above = *self.ancestors, question_key(self.question)
         return Branch(question, f"{self.id}.{number}", calls, self.depth + 1, above)
 
-    def solved(self, answer: str, calls: int, below: Sequence[TreeNode] = ()) -> Solved:
+    def solved(self, answer: str, calls: int, below: Sequence[TreeNode] = ()) -> NodeResult:
         node = TreeNode(
             id=self.id,
             parent=self.id.rpartition(".")[0],
@@ -80,7 +80,7 @@ class Branch:
             status="solved" if is_answer(answer) else "open",
             answer=answer,
         )
-        return Solved(answer, calls, [node, *below])
+        return NodeResult(answer, calls, [node, *below])
 
 
 @PROGRAMS.register("rlm")
@@ -102,7 +102,7 @@ class RLM(RAGProgram[RLMKnobs]):
     def force(self, trace: Trace) -> str:
         return self.answer_from(trace, self.read, trace.passages)
 
-    def _resolved(self, trace: Trace, branch: Branch, memo: dict[str, str]) -> Solved:
+    def _resolved(self, trace: Trace, branch: Branch, memo: dict[str, str]) -> NodeResult:
         """Solve a node from memory, from its passages, or by a split. `memo` gets its answer."""
         key = question_key(branch.question)
         if branch.depth and (not key or key in branch.ancestors):  # after filling
@@ -129,7 +129,7 @@ class RLM(RAGProgram[RLMKnobs]):
 
     def _decided(
         self, trace: Trace, branch: Branch, passages: list[Passage], memo: dict[str, str]
-    ) -> Solved:
+    ) -> NodeResult:
         """Answer, split or give up a node with one call that sees its passages."""
         breadth = self._breadth(branch)
         reply = trace.ask(
@@ -176,7 +176,7 @@ class RLM(RAGProgram[RLMKnobs]):
         memo: dict[str, str],
         questions: Mapping[int, str],
         instruction: str,
-    ) -> Solved:
+    ) -> NodeResult:
         """Solve a node from its sub-questions, or from all passages if none is answered."""
         last_answers = instruction.lower().strip(" .") == _LAST
         combine = {} if last_answers else {"combine": instruction}
@@ -214,10 +214,10 @@ class RLM(RAGProgram[RLMKnobs]):
 
     def _children(
         self, trace: Trace, branch: Branch, questions: Mapping[int, str], memo: dict[str, str]
-    ) -> list[Solved]:
+    ) -> list[NodeResult]:
         calls_left = branch.calls - 2
         if any(map(answers_used, questions.values())):  # in order
-            solved: dict[int, Solved] = {}
+            solved: dict[int, NodeResult] = {}
             for n, text in questions.items():
                 answers = {number: child.answer for number, child in solved.items()}
                 share = calls_left // (len(questions) - len(solved))

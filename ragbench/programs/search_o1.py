@@ -21,7 +21,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.signatures import ReadForReasoning, ReasonStep, SynthesizeAnswer
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 #: Text in the reasoning if a search does not help.
 _NOTHING = "nothing helpful found"

@@ -21,7 +21,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.signatures import AnswerFollowUp, AnswerIfStated, FollowUpStep, SynthesizeAnswer
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 
 class SelfAskKnobs(ProgramKnobs):

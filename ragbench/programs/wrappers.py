@@ -29,7 +29,7 @@ from ragbench.programs.core.program import NO_ANSWER, CallKind
 from ragbench.record import Search, Step
 
 
-class Around(RAGProgram):
+class WrapperProgram(RAGProgram):
     """Ask another program."""
 
     # A wrapper takes a constructed program, not a retriever and knobs, and is not registered.
@@ -121,7 +121,7 @@ def repair_form(program: RAGProgram) -> FormRepaired:
     return FormRepaired(program)
 
 
-class FormRepaired(Around):
+class FormRepaired(WrapperProgram):
     """Ask another program and make its answer bare."""
 
     def forward(self, question: str) -> dspy.Prediction:
@@ -137,7 +137,7 @@ class FormRepaired(Around):
 TEMPERATURE = 0.7
 
 
-class Voting(Around):
+class Voting(WrapperProgram):
     """Ask another program several times and keep the most common answer."""
 
     def __init__(self, inner: RAGProgram, votes: int) -> None:
@@ -172,7 +172,7 @@ class Voting(Around):
         return dspy.Prediction(**{**fields, "passages": list(passages.values())})
 
 
-class Sampled(Around):
+class Sampled(WrapperProgram):
     """Ask another program for a sample, by its number; number 0 is its answer as it is."""
 
     def __init__(self, inner: RAGProgram, number: int) -> None:

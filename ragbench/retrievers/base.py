@@ -17,7 +17,7 @@ from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
 from ragbench.passages import Corpus, Passage
 from ragbench.registry import Registry
-from ragbench.user_code import blamed_on
+from ragbench.user_code import wrap_user_errors
 
 #: Positions with their scores, best first.
 Hits = list[tuple[int, float]]
@@ -185,7 +185,7 @@ class Retriever(ABC):
             if not self._ready:
                 for inner in self.parts:
                     inner.build(store, progress)
-                with blamed_on(self, f"the index of {self.name or type(self).__name__}"):
+                with wrap_user_errors(self, f"the index of {self.name or type(self).__name__}"):
                     if store is not None and self.is_stored:
                         self._stored = store.fill(self, progress)
                     else:

@@ -23,7 +23,7 @@ from pydantic import Field
 from ragbench.knobs import Knobs
 from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
 from ragbench.retrievers.scores import best
-from ragbench.words import words
+from ragbench.text_normalization import words
 
 #: Lucene's English stop words.
 _STOPWORDS = frozenset(

@@ -22,7 +22,13 @@ from ragbench.knobs import Knobs
 from ragbench.lms.specs import checked_address
 from ragbench.passages import Corpus, Passage, passage_of_text
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
-from ragbench.user_code import blamed_on, digest_of_plugin, digest_of_spec, is_external, load_object
+from ragbench.user_code import (
+    digest_of_plugin,
+    digest_of_spec,
+    is_external,
+    load_object,
+    wrap_user_errors,
+)
 
 KEY_VARIABLE = "RAGBENCH_RETRIEVER_API_KEY"
 
@@ -46,7 +52,7 @@ class OwnRetriever(Retriever):
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
-        with blamed_on(self.make, f"retriever {self.name}"):
+        with wrap_user_errors(self.make, f"retriever {self.name}"):
             self._object = self._made() if isinstance(self.make, type) else self.make
         self._find = _way_to_search(self._object, self.name)
         if isinstance(self._object, Retriever):
@@ -55,7 +61,7 @@ class OwnRetriever(Retriever):
     def search(self, query: str, *, k: int) -> list[Passage]:
         if not query.strip() or k < 1:
             return []
-        with blamed_on(self._object, f"retriever {self.name}"):
+        with wrap_user_errors(self._object, f"retriever {self.name}"):
             results = self._find(query, k)
         return passages_of(results, self.corpus)[:k]
 

@@ -7,7 +7,7 @@ from ragbench.errors import ConfigError
 from ragbench.external import PREFIX
 from ragbench.passages import Corpus, Passage
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Retriever
-from ragbench.user_code import blamed_on
+from ragbench.user_code import wrap_user_errors
 
 
 def make_retriever(
@@ -36,7 +36,7 @@ def make_retriever(
     own_passages = setting == "distractor" and corpus.contexts
     if own_passages and not name.startswith(PREFIX):  # an object searches its own passages
         return PerQuestion(corpus, kind, **{**knobs, **settings})
-    with blamed_on(kind, f"retriever {name}"):
+    with wrap_user_errors(kind, f"retriever {name}"):
         return kind(corpus, **{**knobs, **settings})
 
 

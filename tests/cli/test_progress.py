@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.asking import JudgeSession
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.record import Totals
 from tests.experiments.scored_runs import answered, make_run
@@ -69,7 +69,7 @@ def test_on_a_terminal_a_finished_bar_is_printed_once(
 def test_a_judge_says_what_it_came_to_so_far(tmp_path: Path) -> None:
     told: list[tuple[int, int, str]] = []
     lm = ScriptedLM(fair, name="judge", schema=False)
-    asking = Asking(lm, workers=1, on_reply=lambda *said: told.append(said))
+    asking = JudgeSession(lm, workers=1, on_reply=lambda *said: told.append(said))
     run = make_run(tmp_path / "run", [answered("q1", "Chad"), answered("q2", "Norway")])
     score_run(run, ScoreRequest(judge=JudgeRequest(asking)))
     assert [counts for *counts, _ in told] == [[1, 2], [2, 2]]

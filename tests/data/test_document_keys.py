@@ -6,7 +6,7 @@ from pathlib import Path
 import dspy
 
 from ragbench.data import Dataset, DataSettings, load_dataset
-from ragbench.data.own import own_dataset
+from ragbench.data.user_data import own_dataset
 from ragbench.passages import Passage
 
 

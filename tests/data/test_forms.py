@@ -9,7 +9,7 @@ import pytest
 
 from ragbench.data import DataSettings, detect_layout, load_dataset
 from ragbench.data.answers import answers_of
-from ragbench.data.mapping import AbsentError, value_at
+from ragbench.data.mapping import MissingPathError, value_at
 from ragbench.data.readers import read_rows
 from ragbench.errors import DataError
 
@@ -31,23 +31,23 @@ RECORD = {
         ("a.b[].d", [1, 2]),
         ("a.b[0].d[1]", 2),
         ("a.b[0].d[-1]", 2),
-        ("a.b[-9].c", AbsentError),
+        ("a.b[-9].c", MissingPathError),
         ("groups[]", ["g1", "g2", "g3"]),
         ("groups[1]", ["g2", "g3"]),
         ("packed.deep[0]", "m"),
         ("python[]", ["p", "q"]),
-        ("a.x", AbsentError),
-        ("a.b.c", AbsentError),  # a list, which wants []
-        ("a.b[7].c", AbsentError),
-        ("a.b[].nothing", AbsentError),
-        ("a[].b", AbsentError),
-        ("", AbsentError),
+        ("a.x", MissingPathError),
+        ("a.b.c", MissingPathError),  # a list, which wants []
+        ("a.b[7].c", MissingPathError),
+        ("a.b[].nothing", MissingPathError),
+        ("a[].b", MissingPathError),
+        ("", MissingPathError),
     ],
 )
 def test_a_path_steps_through_objects_and_lists(path: str, value: Any) -> None:
     record = RECORD if path == "a.b" else {k: v for k, v in RECORD.items() if k != "a.b"}
-    if value is AbsentError:
-        with pytest.raises(AbsentError):
+    if value is MissingPathError:
+        with pytest.raises(MissingPathError):
             print(value_at(record, path) if path else value_at(record, "nothing"))
     else:
         assert value_at(record, path) == value

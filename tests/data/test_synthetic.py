@@ -9,7 +9,7 @@ import pytest
 from ragbench.data import Dataset, DataSettings, load_dataset
 from ragbench.data.synthetic import stream_passages
 from ragbench.data.synthetic.render import render
-from ragbench.data.synthetic.world import Dice, Entity, build_cell
+from ragbench.data.synthetic.world import Entity, SeededRandom, build_cell
 
 SEED = 42
 
@@ -96,7 +96,7 @@ def test_support_states_each_answer_of_the_decomposition(data):
 
 def test_every_fact_of_the_world_is_stated_in_the_sentence_it_is_said_to_be(world):
     for entity in world:
-        passage, stated = render(entity, Dice("any"))
+        passage, stated = render(entity, SeededRandom("any"))
         assert stated.keys() == entity.facts.keys()
         for relation, value in entity.facts.items():
             mention = value.mention if isinstance(value, Entity) else value

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ragbench.data import DataSettings, load_dataset
-from ragbench.data.own import own_dataset
+from ragbench.data.user_data import own_dataset
 from ragbench.data.values import unpacked
 from ragbench.errors import DataError, RagbenchError
 

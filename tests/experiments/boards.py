@@ -13,8 +13,8 @@ from typing import Any
 
 from ragbench.experiments.cells.cell import write_experiment
 from ragbench.experiments.cells.choose import replay
-from ragbench.experiments.choose.rule import Rule
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.choose.racing import Rule
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.compare.verdicts import Design, assemble
 from ragbench.experiments.report.page import make_board, write_page
 from ragbench.experiments.runs.summary import reopen

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ragbench.cli.printing import show
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.report.matrix import sweep_section
 from ragbench.experiments.report.table import counted
 from ragbench.experiments.runs.summary import reopen

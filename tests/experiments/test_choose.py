@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ragbench.experiments.cells.choose import Field, blocks
-from ragbench.experiments.choose.rule import Race, Rule
+from ragbench.experiments.choose.racing import Race, Rule
 from ragbench.metrics import get_metric
 from ragbench.record import Totals
 from ragbench.retrievers.embedders import local, make_embedder

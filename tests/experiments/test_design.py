@@ -13,7 +13,7 @@ import pytest
 from benchmarks.calibration import WORDS
 from ragbench.experiments.cells.verdict import reread, votes_for
 from ragbench.experiments.compare.paired import Shared
-from ragbench.experiments.compare.spending import PayBack
+from ragbench.experiments.compare.spending import BreakEven
 from ragbench.experiments.compare.verdicts import Design, conclusion
 from ragbench.experiments.runs.clusters import clusters_among, clusters_of
 from ragbench.experiments.store import read_records
@@ -59,15 +59,19 @@ def test_conclusions(words: list[str], said: str) -> None:
 @pytest.mark.parametrize(
     ("pay", "questions", "words"),
     [
-        (PayBack(10.0, 3.0, 1.0), 5, "pays back after 5 questions, by the means of the questions"),
-        (PayBack(10.0, 4.0, 1.0), 4, "pays back after 4 questions"),
-        (PayBack(10.0, 1.0, 3.0), None, "does not pay back by the means of the questions asked"),
-        (PayBack(10.0, 1.0, 1.0), None, "does not pay back"),
-        (PayBack(None, None, None), None, "unknown"),
-        (PayBack(0.0, 0.0, 0.0), None, "nothing is spent"),
+        (
+            BreakEven(10.0, 3.0, 1.0),
+            5,
+            "pays back after 5 questions, by the means of the questions",
+        ),
+        (BreakEven(10.0, 4.0, 1.0), 4, "pays back after 4 questions"),
+        (BreakEven(10.0, 1.0, 3.0), None, "does not pay back by the means of the questions asked"),
+        (BreakEven(10.0, 1.0, 1.0), None, "does not pay back"),
+        (BreakEven(None, None, None), None, "unknown"),
+        (BreakEven(0.0, 0.0, 0.0), None, "nothing is spent"),
     ],
 )
-def test_break_even(pay: PayBack, questions: int | None, words: str) -> None:
+def test_break_even(pay: BreakEven, questions: int | None, words: str) -> None:
     assert pay.questions == questions
     assert words in pay.words()
 

@@ -15,11 +15,12 @@ from ragbench.errors import LMUnavailableError
 from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates import NOTHING, estimate_run, question_cost, run_pilot
+from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.report.tables import notes, run_table
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import reopen
-from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.asking import JudgeSession
 from ragbench.experiments.score.scoring import (
     JudgeRequest,
     ScoreRequest,
@@ -27,7 +28,6 @@ from ragbench.experiments.score.scoring import (
     score_run,
 )
 from ragbench.experiments.store import read_records
-from ragbench.experiments.watch import Watch
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers.knn import use_bank
 from ragbench.programs.wrappers import repair_form
@@ -162,8 +162,8 @@ def test_scoring_is_estimated_without_asking_and_leaves_the_run_alone(tmp_path: 
     folder = make_run(tmp_path / "run", four())
     files = {path.name for path in folder.iterdir()}
     lm = ScriptedLM(lambda asked: {"verdict": "correct"}, name="judge")
-    request = ScoreRequest(judge=JudgeRequest(Asking(lm, 2)))
-    claims = ScoreRequest(judge=JudgeRequest(Asking(lm, 2), "grounding"))
+    request = ScoreRequest(judge=JudgeRequest(JudgeSession(lm, 2)))
+    claims = ScoreRequest(judge=JudgeRequest(JudgeSession(lm, 2), "grounding"))
     for each, calls in ((request, 3), (claims, 3)):
         found = estimate_scoring(folder, each)
         assert (found.low.calls, found.high.calls) == (calls, 2 * calls)
@@ -199,7 +199,7 @@ def test_estimate_of_an_index_program_states_what_the_index_reads(indexing: Worl
 
 
 def test_index_after_three_passages_says_what_the_rest_takes(indexing: World) -> None:
-    watch = Watch()
+    watch = ProgressListener()
     said: list[str] = []
     watch.say = said.append  # type: ignore[method-assign]
     evaluate(indexed(indexing, "linear_rag", workers=1), watch=watch)

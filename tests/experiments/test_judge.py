@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from ragbench.errors import CompareError, ConfigError
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.report.scores import errors_of
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.annotations import MOST_CLAIMS
-from ragbench.experiments.score.asking import Asking, read_journal
+from ragbench.experiments.score.asking import JudgeSession, read_journal
 from ragbench.experiments.score.scoring import JudgeRequest, Scored, ScoreRequest, score_run
 from ragbench.experiments.store import RunFolder, read_records
 from ragbench.lms.calls import Limits, spending
@@ -38,7 +38,7 @@ def judge_of(script: Any = fair, name: str = "judge", **fields: Any) -> Scripted
 
 def scored_by(run: Path, lm: ScriptedLM, rule: Any = "ragbench", **fields: Any) -> Scored:
     return score_run(
-        run, ScoreRequest(judge=JudgeRequest(Asking(lm, 2, wait_s=0.01), rule, **fields))
+        run, ScoreRequest(judge=JudgeRequest(JudgeSession(lm, 2, wait_s=0.01), rule, **fields))
     )
 
 
@@ -129,7 +129,7 @@ def test_a_judge_without_a_readable_reply_leaves_no_metric(folder: Folder) -> No
 
 def test_a_model_does_not_judge_itself_unless_told(folder: Folder) -> None:
     run, lm = folder(), judge_of(name="answerer")
-    for ask in (judged, lambda run, lm: errors_of(run, asking=Asking(lm))):
+    for ask in (judged, lambda run, lm: errors_of(run, asking=JudgeSession(lm))):
         with pytest.raises(ConfigError, match="--allow-self-judge"):
             ask(run, lm)
     assert lm.asked == []
@@ -278,7 +278,7 @@ def test_many_claims_are_asked_about_in_parts(folder: Folder) -> None:
 
 
 def causes(run: Path, lm: ScriptedLM | None = None, **how: Any) -> dict[str, tuple[str, str]]:
-    found = errors_of(run, asking=Asking(lm) if lm else None, **how)
+    found = errors_of(run, asking=JudgeSession(lm) if lm else None, **how)
     return {record.qid: (cause.name, cause.by) for record, cause in found.wrong}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError, StoppedError
-from ragbench.experiments.cells.tune import Tuned, tune
+from ragbench.experiments.cells.tune import TuneResult, tune
 from ragbench.experiments.cells.verdict import run_verdict
 from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
@@ -89,7 +89,7 @@ def test_verdict_says_how_far_it_came(world: World) -> None:
 
 
 def test_tune_under_a_limit_ends_at_the_same_front(world: World) -> None:
-    def search(folder: str, limit: int | None) -> Tuned:
+    def search(folder: str, limit: int | None) -> TuneResult:
         out = world.folder / folder
         config = world.config(program="self_rag", split="validation", limit=6, out=out)
         with limited(Limits(calls=limit), out):

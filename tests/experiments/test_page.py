@@ -19,9 +19,9 @@ import pytest
 
 from ragbench.errors import RunError, UnknownNameError
 from ragbench.experiments.report.names import letter_of, short_names
-from ragbench.experiments.report.page.board import Board, make_board
 from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.report.page.html import make_server, page_of, write_page
+from ragbench.experiments.report.page.report_data import ReportData, make_board
 from ragbench.experiments.store import read_card, read_records
 from ragbench.metrics import compare_scores, mean_interval
 from tests.experiments import boards
@@ -198,7 +198,7 @@ def test_texts_of_failures_one_run_and_an_unfinished_run(tmp_path: Path) -> None
 
 
 def test_empty_page_waits_for_the_first_record(tmp_path: Path) -> None:
-    page = "".join(page_of(Board([], [], ["f1"], "f1")))
+    page = "".join(page_of(ReportData([], [], ["f1"], "f1")))
     assert "No run has a record yet." in page
     server = make_server(tmp_path, port=0, metric="f1")
     try:

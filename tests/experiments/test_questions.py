@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ragbench.data import DataSettings, load_dataset
-from ragbench.experiments.questions.certificate import Draft, certify, text_reason
-from ragbench.experiments.questions.chains import Chain, find_chains
+from ragbench.experiments.questions.chains import PassageChain, find_chains
+from ragbench.experiments.questions.validation import Draft, text_reason, validate_draft
 from ragbench.passages import Passage
 from tests.fake_server import FakeServer, Fault, Hit
 
@@ -152,7 +152,7 @@ def test_a_limit_or_a_refused_key_is_one_line_and_the_command_continues(
 
 A = Passage("a", "Aldor", "Aldor was founded by Ann Bo.")
 B = Passage("b", "Ann Bo", "Ann Bo was born in Cedar Bay.")
-CHAIN = Chain((A, B), ("Ann Bo",))
+CHAIN = PassageChain((A, B), ("Ann Bo",))
 GOOD = Draft("Where was the founder of Aldor born?", "Cedar Bay", (A.text, B.text))
 
 
@@ -185,7 +185,7 @@ def test_each_check_drops_what_it_is_for(draft: Draft, knows: str, reason: str) 
         }[knows]
         return "Cedar Bay" if right else "unknown"
 
-    certificate = certify(draft, CHAIN, reader)
+    certificate = validate_draft(draft, CHAIN, reader)
     assert bool(certificate.reason) == bool(reason)
     assert reason in certificate.reason
     assert calls <= 5

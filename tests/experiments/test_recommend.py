@@ -13,7 +13,7 @@ import pytest
 
 from ragbench.errors import CompareError
 from ragbench.experiments.compare.family import Family
-from ragbench.experiments.recommend import Arm, advise, decide, questions_to_tell
+from ragbench.experiments.recommend import RankedProgram, advise, decide, required_sample_size
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.metrics import compare_scores, correct as corrected
 from tests.experiments.scored_runs import CARD, answered, make_run, study
@@ -142,7 +142,7 @@ def test_of_cheaper_programs_as_good_the_cheapest_is_advised(tmp_path: Path, com
     assert "cheaper, not shown worse" in table_row(out, "ircot")
     # Shown worse and yet by less than it is worth is as good; a clear loss is not.
     advised = advise(make_runs(tmp_path / "few", 60, fixed({"vanilla": 20, "ircot": 24})), "em")
-    needed = questions_to_tell(advised.arms[1].to_best, 0.05, advised.family.tests, cheaper=True)
+    needed = required_sample_size(advised.arms[1].to_best, 0.05, advised.family.tests, cheaper=True)
     assert needed is not None
     assert needed > 60
     shown = advised.arms[1].to_best.planned(advised.family.tests)
@@ -161,7 +161,9 @@ def test_recommend_if_another_program_may_gain_more_is_undecided() -> None:
             arms = []
             for label, scores in (("cheap", cheap), ("expensive", better)):
                 spending = {"calls": float(len(label))}
-                arms.append(Arm((), float(scores.mean()), None, spending, 0, 1, label=label))
+                arms.append(
+                    RankedProgram((), float(scores.mean()), None, spending, 0, 1, label=label)
+                )
             best = int(better.mean() > cheap.mean())
             family = Family("em", (), {}, tuple(arms), best, None, "calls", tests)
             wrong += decide(arms, family, 0.05, n).use == 0
@@ -182,7 +184,7 @@ def test_recommend_corrects_for_the_programs_that_could_be_advised(alike: int) -
             break
     rows = [base] * alike + [better]
     arms = [
-        Arm((), float(row.mean()), None, {"calls": 1.0 + at}, 0, 1, label=str(at))
+        RankedProgram((), float(row.mean()), None, {"calls": 1.0 + at}, 0, 1, label=str(at))
         for at, row in enumerate(rows)
     ]
     tests = {(a, b): compare_scores(rows[a], rows[b]) for a in range(alike) for b in [alike]}

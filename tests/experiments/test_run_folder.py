@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragbench.cli.printing import show
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.export import export_runs
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.report.choice import advice_report

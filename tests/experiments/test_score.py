@@ -11,7 +11,7 @@ import pytest
 
 from ragbench.experiments.score import scoring
 from ragbench.experiments.score.annotations import MOST_TRIPLES, sentences_of
-from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.asking import JudgeSession
 from ragbench.experiments.score.protocols import apply, get_protocol, protocols
 from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.experiments.store import RunCard
@@ -79,7 +79,7 @@ def reader(
 
 
 def attributed(folder: Path, lm: ScriptedLM, protocol: str | None = None) -> dict[str, Any]:
-    request = ScoreRequest(attributor=Asking(lm), protocol=protocol)
+    request = ScoreRequest(attributor=JudgeSession(lm), protocol=protocol)
     return score_run(folder, request).summary
 
 
@@ -270,7 +270,7 @@ def long_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def scored(folder: Path, lm: ScriptedLM) -> dict[str, Any]:
-    request = ScoreRequest(protocol="graphrag-bench", judge=JudgeRequest(Asking(lm)))
+    request = ScoreRequest(protocol="graphrag-bench", judge=JudgeRequest(JudgeSession(lm)))
     return score_run(folder, request).summary
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.against import compare_all
-from ragbench.experiments.report.page.board import make_board
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.report.page.data import page_data
+from ragbench.experiments.report.page.report_data import make_board
 from ragbench.experiments.report.page.texts import difference_from
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score import SUMMARY

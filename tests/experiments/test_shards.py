@@ -22,11 +22,11 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import make_config
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import limited
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import read_records
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits
 from ragbench.record import Record
 from tests.experiments.towns import write_towns
@@ -35,7 +35,7 @@ from tests.fake_server import FakeServer, Fault, Hit, plausible
 Run = Callable[..., Evaluation]
 
 
-class Seen(Watch):
+class Seen(ProgressListener):
     """Notes the records that it is told of."""
 
     def __init__(self, seen: list[tuple[str, int, int]]) -> None:

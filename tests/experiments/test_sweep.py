@@ -13,15 +13,15 @@ from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, RagbenchError
 from ragbench.experiments.cells.sweep import check_sweep, run_sweep
 from ragbench.experiments.cells.sweep_file import Sweep, load_sweep
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.config import shipped_sweeps
+from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.report.page import make_board
 from ragbench.experiments.report.sweep import sweep_report
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.protocols import get_protocol
 from ragbench.experiments.store import read_records
-from ragbench.experiments.watch import Watch
 from ragbench.metrics.stats.comparison import holm
 from ragbench.programs import PROGRAMS
 from tests.fake_server import FakeServer, Fault
@@ -103,7 +103,7 @@ def test_a_mistake_at_any_level_is_named_before_anything_runs(
 # -- run -------------------------------------------------------------------------------------------
 
 
-class Heard(Watch):
+class Heard(ProgressListener):
     """Keeps what it is told in words."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, KnobError
 from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.cells.tune import Point, Tuned, estimate_tune, tune
+from ragbench.experiments.cells.tune import Point, TuneResult, estimate_tune, tune
 from ragbench.experiments.cells.tune_space import make_space
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.report.tuned import tuned_report
@@ -51,7 +51,7 @@ def values(point: Point) -> tuple[float, ...]:
     return tuple(mean.mean for mean in point.means.values())
 
 
-def search(world: World, run: dict[str, Any] | None = None, **how: Any) -> Tuned:
+def search(world: World, run: dict[str, Any] | None = None, **how: Any) -> TuneResult:
     return tune(*asked(world, run, **how))
 
 

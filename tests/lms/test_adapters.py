@@ -19,8 +19,8 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import LenientChat, LenientJSON, bound_lists, make_adapter
 from ragbench.lms.factory import MAX_ITEMS, make_lm
 from ragbench.lms.replies import split_thoughts
+from ragbench.lms.text_tool_calls import read_calls
 from ragbench.lms.values import UnreadableError, read_value
-from ragbench.lms.written_calls import read_calls
 from ragbench.signatures import DraftPlanGraph
 from ragbench.signatures.types import SubTask
 from tests.fake_server import FakeServer

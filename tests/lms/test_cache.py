@@ -9,10 +9,10 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.kept import KeptRows
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.factory import make_lm
 from ragbench.lms.reply_cache import configure_cache
+from ragbench.sqlite_cache import CachedRows
 from tests.fake_server import FakeServer, plausible
 
 
@@ -59,7 +59,7 @@ def test_a_file_that_cannot_be_used_is_told_once_and_set_aside(
     else:
         (tmp_path / "file").write_text("")
         path.symlink_to("file/below")
-    rows = KeptRows(path)
+    rows = CachedRows(path)
     rows.put({b"a": b"1", b"b": b"2"})
     assert rows.get([b"b"]) == {b"b": b"2"}
     assert [record.message.count("kept.sqlite (") for record in caplog.records] == [1]

@@ -16,8 +16,8 @@ from ragbench.context import current, use
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.replies import escaped, split_thoughts
+from ragbench.lms.text_tool_calls import read_calls
 from ragbench.lms.tool_conversation import ToolConversation
-from ragbench.lms.written_calls import read_calls
 from tests.fake_server import FakeServer, Fault, plausible
 from tests.wire import ask, lm_at
 

@@ -8,7 +8,7 @@ import pytest
 
 from ragbench.ledger import fan_out, open_ledger
 from ragbench.lms.calls import LimitReachedError, Limits, spending
-from ragbench.lms.calls.client import told_usage
+from ragbench.lms.calls.client import reported_usage
 from tests.fake_server import FakeServer, Fault, Hit, plausible
 from tests.wire import ask, lm_at
 
@@ -58,7 +58,7 @@ ODD: list[tuple[Any, int | None, int | None]] = [
 def test_counts_are_checked_one_by_one_and_the_answer_stays(
     usage: Any, sent: int | None, got: int | None
 ) -> None:
-    told = told_usage({"usage": usage}, "openai")
+    told = reported_usage({"usage": usage}, "openai")
     assert told is not None
     assert (told.input_tokens, told.output_tokens) == (sent, got)
     script = lambda hit: Fault("changed", json={"usage": usage})  # noqa: E731
@@ -72,7 +72,7 @@ def test_counts_are_checked_one_by_one_and_the_answer_stays(
 
 @pytest.mark.parametrize("usage", [None, [], "many", 7])
 def test_usage_of_another_shape_is_none(usage: Any) -> None:
-    assert told_usage({"usage": usage, "usageMetadata": usage}, "gemini") is None
+    assert reported_usage({"usage": usage, "usageMetadata": usage}, "gemini") is None
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def test_plus_two_is_the_t_test_of_the_values_and_both_ends() -> None:
     for margin in (0.1, 0.2, 0.4):  # lying beyond it: twice the worse of two one-sided tests
         above = stats.ttest_1samp(both, margin, alternative="less").pvalue
         below = stats.ttest_1samp(both, -margin, alternative="greater").pvalue
-        assert ours.p_beyond(margin) == pytest.approx(min(1.0, 2 * max(above, below)))
+        assert ours.equivalence_p(margin) == pytest.approx(min(1.0, 2 * max(above, below)))
     inside = ours.interval().high < 0.4 and ours.interval().low > -0.4
-    assert inside == (ours.p_beyond(0.4) <= 0.05)
+    assert inside == (ours.equivalence_p(0.4) <= 0.05)
     # By hand: 1 1 0 0 and 0 1 have mean .5, sd sqrt(.3).
     half = stats.t.ppf(0.975, 5) * math.sqrt(0.3 / 6)
     assert ends(mean_interval([1, 1, 0, 0], (0.0, 1.0))) == (max(0, 0.5 - half), min(1, 0.5 + half))
@@ -115,7 +115,7 @@ def test_cr2_and_its_degrees_of_freedom_are_those_of_the_matrices(
     working = np.where(together, correlation, 0.0) + (1 - correlation) * np.eye(n)
     m = matrix.T @ working @ matrix
     assert satterthwaite(sizes, correlation) == pytest.approx(np.trace(m) ** 2 / (m * m).sum())
-    assert estimated(x, None, groups.tolist()).standard_error**2 == pytest.approx(variance)
+    assert estimated(x, None, groups.tolist()).standard_error ** 2 == pytest.approx(variance)
 
 
 def test_clusters_by_hand() -> None:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from ragbench.metrics import compare_scores, differ_as_wholes, p_seeds_alike, repeated, shares
+from ragbench.metrics import compare_scores, p_seeds_alike, repeated, repeats_differ, shares
 from ragbench.metrics.stats.comparison import Method
-from ragbench.metrics.stats.repeats import spread_again, variance_of_one
+from ragbench.metrics.stats.repeats import repeatability_limit, variance_of_one
 
 
 def test_always_and_ever_are_shares_of_questions_and_noise_is_that_within_them() -> None:
@@ -18,7 +18,7 @@ def test_always_and_ever_are_shares_of_questions_and_noise_is_that_within_them()
     assert found.always_interval.low <= 0.25 <= found.always_interval.high
     within = (1 / 3 + 1 / 12) / 16  # variances of the second and the fourth question
     assert found.noise == pytest.approx(math.sqrt(within))
-    assert spread_again(scores) == pytest.approx(1.959964 * math.sqrt(2 * within))
+    assert repeatability_limit(scores) == pytest.approx(1.959964 * math.sqrt(2 * within))
     lower = repeated(scores, 0.0)
     assert (lower.always, lower.ever) == (0.25, 0.5)
 
@@ -54,9 +54,9 @@ def test_repeats_that_differ_as_wholes_are_found_from_three_on() -> None:
     rng = np.random.default_rng(1)
     alike = rng.normal(0.5, 0.2, (4, 100))
     moved = alike + np.array([[0.0], [0.3], [0.0], [0.3]])
-    assert not differ_as_wholes(alike)
-    assert differ_as_wholes(moved)
-    assert not differ_as_wholes(moved[:2])
+    assert not repeats_differ(alike)
+    assert repeats_differ(moved)
+    assert not repeats_differ(moved[:2])
 
 
 def test_differ_as_wholes_if_chance_does_so_in_less_than_one_of_a_hundred() -> None:
@@ -67,5 +67,5 @@ def test_differ_as_wholes_if_chance_does_so_in_less_than_one_of_a_hundred() -> N
         p = p_seeds_alike(scores)
         for low, high in ((0.001, 0.01), (0.01, 0.05)):
             if low < p < high:
-                outcomes[low] = differ_as_wholes(scores)
+                outcomes[low] = repeats_differ(scores)
     assert outcomes == {0.001: True, 0.01: False}

@@ -17,10 +17,10 @@ from ragbench.metrics.text import normalise_answer
 from ragbench.programs import PROGRAMS, wrappers
 from ragbench.programs.external import keep_module
 from ragbench.programs.wrappers import (
-    Around,
     FormRepaired,
     Sampled,
     Voting,
+    WrapperProgram,
     bare_answer,
     repair_form,
 )
@@ -134,7 +134,7 @@ class Opaque(dspy.Module):
         return dspy.Prediction(answer=self.answer(question=question).answer, passages=["A text."])
 
 
-WRAPPERS: dict[type[Around], Callable[[Any], dspy.Module]] = {
+WRAPPERS: dict[type[WrapperProgram], Callable[[Any], dspy.Module]] = {
     FormRepaired: repair_form,
     Voting: lambda inner: Voting(inner, 3),
     Sampled: lambda inner: Sampled(inner, 1),
@@ -142,9 +142,9 @@ WRAPPERS: dict[type[Around], Callable[[Any], dspy.Module]] = {
 }
 
 
-@pytest.mark.parametrize("kind", Around.__subclasses__(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", WrapperProgram.__subclasses__(), ids=lambda kind: kind.__name__)
 def test_a_wrapper_if_the_shown_passages_are_unknown_leaves_them_unknown(
-    kind: type[Around],
+    kind: type[WrapperProgram],
 ) -> None:
     inner = PROGRAMS.get(keep_module(Opaque()))(shelf())
     with dspy.context(lm=ScriptedLM(lambda asked: {"answer": "Ann 2"})):

@@ -6,7 +6,7 @@ import dspy
 import pytest
 
 from ragbench.passages import Passage
-from ragbench.programs.lookahead.evidence import LookedUp, assemble, triggers
+from ragbench.programs.lookahead.evidence import QueryResult, assemble, triggers
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.record import Ledger
@@ -182,9 +182,9 @@ def page(n: int, words: str) -> Passage:
 
 def looked_up(
     id: str, *passages: Passage, sure: float = 0.5, after: Any = (), unbound: Any = ()
-) -> LookedUp:
+) -> QueryResult:
     node = LookUp(id, f"query {id}", confidence=sure, depends_on=after)
-    return LookedUp(node, (node.query,), passages, {}, unbound)
+    return QueryResult(node, (node.query,), passages, {}, unbound)
 
 
 def test_near_duplicates_are_shown_once_and_shares_follow_confidence() -> None:
@@ -216,7 +216,7 @@ LATER = looked_up("b", *PAIR, sure=0.9, after=("a",))
         ([looked_up("a", *PAIR, sure=0.9, unbound=("x",)), LATER], ["critical"]),
     ],
 )
-def test_each_trigger_can_fire_alone(found: list[LookedUp], fired: list[str]) -> None:
+def test_each_trigger_can_fire_alone(found: list[QueryResult], fired: list[str]) -> None:
     plan = PlanGraph(tuple(item.node for item in found))
     assert triggers(plan, found, published=False) == fired
     reachable = [name for name in fired if name in ("passages", "confidence")]

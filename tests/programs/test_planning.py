@@ -7,7 +7,7 @@ import pytest
 
 from ragbench.programs.planner.program import PlannerRAG
 from ragbench.programs.planner.tree import Tree
-from ragbench.programs.reap import REAP, Known, filled
+from ragbench.programs.reap import REAP, SupportedFact, filled
 from tests.fakes import Asked, Reply, ScriptedLM, never_parses, plausible
 from tests.programs.shelf import COUNTY, ask, check, shelf, step
 
@@ -329,7 +329,11 @@ def test_no_more_than_ten_attempts_and_five_rounds() -> None:
 
 
 def test_a_placeholder_asks_once_for_each_of_its_facts() -> None:
-    known = [Known("A.", "direct", "1"), Known("B", "direct", "1"), Known("C", "direct", "2")]
+    known = [
+        SupportedFact("A.", "direct", "1"),
+        SupportedFact("B", "direct", "1"),
+        SupportedFact("C", "direct", "2"),
+    ]
     assert filled("x {1} y {2}", known, most=9) == ["x A y C", "x B y C"]
     assert filled("x {1}", known, most=1) == ["x A"]
     assert filled("x {7} y", known, most=9) == ["x y"]

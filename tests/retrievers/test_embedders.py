@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, ModelError
-from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.local import find, is_installed
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder, openai as module
 from ragbench.retrievers.embedders.local import LocalEmbedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
+from ragbench.sqlite_cache import CachedRows
 from tests.retrievers.wire import Wire, serving
 
 
@@ -37,16 +37,16 @@ def wire() -> Iterator[Wire]:
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> KeptRows:
-    return KeptRows(tmp_path / "vectors.sqlite")
+def cache(tmp_path: Path) -> CachedRows:
+    return CachedRows(tmp_path / "vectors.sqlite")
 
 
-def make(wire: Wire, cache: KeptRows, model: str = "small") -> OpenAIEmbedder:
+def make(wire: Wire, cache: CachedRows, model: str = "small") -> OpenAIEmbedder:
     return OpenAIEmbedder(model, api_base=wire.address, cache=cache)
 
 
 def test_vectors_are_the_servers_in_order_batched_and_repeats_sent_once(
-    wire: Wire, cache: KeptRows, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, cache: CachedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BATCH_TEXTS", 4)
     told: list[tuple[int, int]] = []
@@ -58,7 +58,7 @@ def test_vectors_are_the_servers_in_order_batched_and_repeats_sent_once(
     assert told[-1] == (10, 10)
 
 
-def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: KeptRows) -> None:
+def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: CachedRows) -> None:
     with open_ledger() as first:
         vectors = make(wire, cache).embed(["one", "three"])
     with open_ledger() as again:
@@ -71,7 +71,7 @@ def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: KeptRo
 
 
 def test_price_by_the_map_unknown_elsewhere(
-    wire: Wire, cache: KeptRows, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, cache: CachedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     monkeypatch.setattr(module, "_OPENAI", wire.address)
@@ -85,7 +85,7 @@ def test_price_by_the_map_unknown_elsewhere(
 
 
 def test_openais_key_is_not_sent_to_another_server(
-    wire: Wire, cache: KeptRows, monkeypatch: pytest.MonkeyPatch
+    wire: Wire, cache: CachedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     make(wire, cache).embed(["x"])
@@ -94,7 +94,7 @@ def test_openais_key_is_not_sent_to_another_server(
     assert wire.keys == ["Bearer none", "Bearer theirs"]
 
 
-def test_a_request_that_is_refused_is_one_line_and_booked(cache: KeptRows) -> None:
+def test_a_request_that_is_refused_is_one_line_and_booked(cache: CachedRows) -> None:
     said = pytest.raises(LMSetupError, match="the name of the model")
     with serving(lambda path, body: (404, {})) as wire, open_ledger() as ledger, said:
         make(wire, cache).embed(["x"])
@@ -116,7 +116,9 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize("name", BAD_REPLIES)
-def test_vectors_that_cannot_be_right_are_refused_and_not_kept(name: str, cache: KeptRows) -> None:
+def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
+    name: str, cache: CachedRows
+) -> None:
     answer = {"data": BAD_REPLIES[name], "usage": {"prompt_tokens": 4}}
     with serving(lambda path, body: (200, answer)) as wire:
         for asked in (1, 2):
@@ -126,7 +128,7 @@ def test_vectors_that_cannot_be_right_are_refused_and_not_kept(name: str, cache:
 
 
 def test_a_server_whose_vectors_change_their_length_is_one_line(
-    wire: Wire, cache: KeptRows
+    wire: Wire, cache: CachedRows
 ) -> None:
     with serving(lambda path, body: (200, {"data": [{"index": 0, "embedding": [1.0]}]})) as other:
         made = make(other, cache)

@@ -11,7 +11,6 @@ import pytest
 
 import ragbench as rb
 from ragbench.errors import LMSetupError, LMUnavailableError
-from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
 from ragbench.passages import Corpus, Passage
@@ -23,6 +22,7 @@ from ragbench.retrievers.lm_index.replies import IndexLM
 from ragbench.retrievers.lm_index.tree import Shape, group, hiro, traversal
 from ragbench.retrievers.store import IndexStore
 from ragbench.signatures import ExtractEntities
+from ragbench.sqlite_cache import CachedRows
 from tests.fake_server import FakeServer, Fault
 from tests.fakes import Asked, Reply, ScriptedLM, overflowing, rate_limited
 from tests.retrievers.conftest import make_corpus
@@ -50,10 +50,10 @@ def with_lm(script: Any = names, **settings: Any) -> tuple[ScriptedLM, Any]:
 
 def test_a_reply_is_asked_for_once_and_filed_once(tmp_path: Path) -> None:
     lm, active = with_lm()
-    cache = KeptRows(tmp_path / "replies.sqlite")
+    cache = CachedRows(tmp_path / "replies.sqlite")
     with active, open_ledger() as ledger:
         first = IndexLM(cache).ask(ExtractEntities, text="Orla met Tam.")
-        again = IndexLM(KeptRows(tmp_path / "replies.sqlite"))
+        again = IndexLM(CachedRows(tmp_path / "replies.sqlite"))
         assert again.ask(ExtractEntities, text="Orla met Tam.") == first
     assert first.values == {"entities": ["Orla", "Tam"]}
     assert len(lm.asked) == len(ledger.calls) == 1
@@ -68,7 +68,7 @@ def test_a_text_that_is_too_long_is_cut_and_counted() -> None:
 
     lm, active = with_lm(narrow)
     with active:
-        reply = IndexLM(KeptRows(None)).ask(ExtractEntities, text="Orla met Tam. " * 20)
+        reply = IndexLM(CachedRows(None)).ask(ExtractEntities, text="Orla met Tam. " * 20)
     assert (reply.shortened, reply.loss) == (True, "")
     assert len(reply.calls) == len(lm.asked) == 5  # 280, with a shorter reply, 140, 70, 35
 
@@ -80,7 +80,7 @@ def test_a_reply_that_is_cut_is_asked_again_larger_and_then_loses_its_last_item(
         room.append(asked.request.config.max_tokens)
         return '{"entities": ["Orla", "' + "Tam " * 10_000
 
-    store, (_, active) = KeptRows(None), with_lm(endless, cuts=True)
+    store, (_, active) = CachedRows(None), with_lm(endless, cuts=True)
     with active:
         index_lm = IndexLM(store)
         reply = index_lm.ask(ExtractEntities, text="Orla met Tam.")
@@ -120,7 +120,7 @@ def test_calls_of_a_reply_that_never_comes_are_booked() -> None:
 
     _, active = with_lm(fails_larger, cuts=True)
     with active, open_ledger() as ledger, pytest.raises(dspy.LMError):
-        IndexLM(KeptRows(None)).ask(ExtractEntities, text="Orla met Tam.")
+        IndexLM(CachedRows(None)).ask(ExtractEntities, text="Orla met Tam.")
     assert [call.error for call in ledger.calls] == [None, "LMRateLimitError"]
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from ragbench.errors import LMSetupError
-from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, Limits, spending
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 from ragbench.retrievers.rerank import HTTPReranker
+from ragbench.sqlite_cache import CachedRows
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import Wire, serving
 
@@ -32,7 +32,7 @@ def embeddings(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def embedder_at(wire: Wire, folder: Path) -> OpenAIEmbedder:
-    return OpenAIEmbedder("m", api_base=wire.address, cache=KeptRows(folder / "v.sqlite"))
+    return OpenAIEmbedder("m", api_base=wire.address, cache=CachedRows(folder / "v.sqlite"))
 
 
 #: How servers word that a request has too many texts (more than 32), and that one is too long.

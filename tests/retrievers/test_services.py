@@ -8,13 +8,13 @@ import pytest
 
 from ragbench.errors import LMUnavailableError
 from ragbench.experiments.store import read_records
-from ragbench.kept import KeptRows
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import LimitReachedError, Limits, caller as breakers, spending
 from ragbench.retrievers import dense
 from ragbench.retrievers.embedders import make_embedder
 from ragbench.retrievers.embedders.openai import OpenAIEmbedder
 from ragbench.retrievers.rerank import HTTPReranker
+from ragbench.sqlite_cache import CachedRows
 from tests.fake_server import FakeServer
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import Answer, Wire, serving
@@ -47,7 +47,7 @@ def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
     def ask(wire: Wire, text: str) -> None:
         if request.param == "embedder":
-            cache = KeptRows(tmp_path / "vectors.sqlite")
+            cache = CachedRows(tmp_path / "vectors.sqlite")
             OpenAIEmbedder("m", api_base=wire.address, cache=cache).embed([text])
         else:
             HTTPReranker(wire.address, "m").score(text, list(make_corpus(["one", "two"])))
@@ -64,7 +64,9 @@ def test_embedder_if_the_server_fails_for_one_text_leaves_it_out(
         return bad(500) if "NaN" in body["input"] else good(path, body)
 
     with serving(script) as wire, open_ledger():
-        embedder = OpenAIEmbedder("m", api_base=wire.address, cache=KeptRows(tmp_path / "v.sqlite"))
+        embedder = OpenAIEmbedder(
+            "m", api_base=wire.address, cache=CachedRows(tmp_path / "v.sqlite")
+        )
         vectors = embedder.embed(["NaN", *map(str, range(20))])
     assert not vectors[0].any()
     assert vectors[1:].any(axis=1).all()

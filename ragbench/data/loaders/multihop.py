@@ -26,7 +26,7 @@ from ragbench.data.titles import Titles
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Passage
 from ragbench.settings import DataSettings
-from ragbench.words import fold
+from ragbench.text_normalization import fold
 
 Triples = tuple[tuple[Text, Text, Text], ...]
 Ids = tuple[tuple[Text | None, Text | None, Text | None], ...]

@@ -12,13 +12,13 @@ from itertools import chain
 from ragbench.data.base import Dataset, data_set, make_example
 from ragbench.data.load import Item, assemble, question_files
 from ragbench.data.readers import Row
-from ragbench.data.synthetic.questions import DECK, Asked, Graph, ask
+from ragbench.data.synthetic.questions import DECK, GeneratedQuestion, Graph, ask
 from ragbench.data.synthetic.render import render
-from ragbench.data.synthetic.world import CELL_SIZE, Dice, build_cell
+from ragbench.data.synthetic.world import CELL_SIZE, SeededRandom, build_cell
 from ragbench.errors import ConfigError
 from ragbench.passages import Passage
 from ragbench.settings import DataSettings
-from ragbench.words import question_key, words
+from ragbench.text_normalization import question_key, words
 
 MIN_SIZE, MAX_SIZE = 100, 1_000_000
 CONTEXT_SIZE = 10
@@ -30,7 +30,7 @@ class _Page:
     """Cell of the world with its passages, in the order of its entities."""
 
     def __init__(self, seed: int, index: int) -> None:
-        self.entities, dice = build_cell(seed, index), Dice(f"{seed}:{index}:text")
+        self.entities, dice = build_cell(seed, index), SeededRandom(f"{seed}:{index}:text")
         self.rendered = {id(entity): render(entity, dice) for entity in self.entities}
         self.passages = [page.passage for page in self.rendered.values()]
 
@@ -80,7 +80,7 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
     """Return one question per four passages, at most 4,000, about complete cells only."""
     total = min(size // 4, MAX_QUESTIONS)
     cells = size // CELL_SIZE
-    kinds = Dice(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])
+    kinds = SeededRandom(f"{seed}:plan").shuffled([DECK[i % len(DECK)] for i in range(total)])
     plan: dict[int, list[str]] = defaultdict(list)  # spread evenly over the world
     for i, kind in enumerate(kinds):
         plan[i % cells if total >= cells else i * cells // total].append(kind)
@@ -90,7 +90,7 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
         pages = _page(seed, index), _page(seed, (index + 1) % cells)
         spread = Counter(chain(*pages[0].words, *pages[1].words))
         graph = Graph(pages[0].entities)
-        dice = Dice(f"{seed}:{index}:questions")
+        dice = SeededRandom(f"{seed}:{index}:questions")
         for number, kind in enumerate(plan[index]):
             for _ in range(_TRIES):
                 question = ask(graph, kind, dice)
@@ -105,7 +105,9 @@ def _items(size: int, seed: int) -> tuple[Item, ...]:
     return tuple(items)
 
 
-def _item(qid: str, question: Asked, pages: tuple[_Page, _Page], spread: Counter[str]) -> Item:
+def _item(
+    qid: str, question: GeneratedQuestion, pages: tuple[_Page, _Page], spread: Counter[str]
+) -> Item:
     own = pages[0].rendered
     gold = [own[id(entity)].passage for entity in question.gold]
     support = []
@@ -123,7 +125,7 @@ def _item(qid: str, question: Asked, pages: tuple[_Page, _Page], spread: Counter
         logic=question.logic,
     )
     near = _near(question.question, gold, pages, spread)[: CONTEXT_SIZE - len(gold)]
-    context = Dice(f"{qid}:context").shuffled([*gold, *near])
+    context = SeededRandom(f"{qid}:context").shuffled([*gold, *near])
     return Item(Row(qid, {"id": qid}), example, tuple(context))
 
 

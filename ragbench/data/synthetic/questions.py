@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ragbench.data.synthetic.world import MAKER, Dice, Entity
+from ragbench.data.synthetic.world import MAKER, Entity, SeededRandom
 
 #: Number of each kind in 20 questions. A tenth are yes/no questions, half of them "yes".
 DECK = (
@@ -173,7 +173,7 @@ class Hop:
 
 
 @dataclass(frozen=True)
-class Asked:
+class GeneratedQuestion:
     """Question with its answers. `logic` describes it in terms of facts."""
 
     question: str
@@ -194,7 +194,7 @@ class Asked:
         return list(dict.fromkeys(hop.subject for hop in self.hops))
 
 
-def ask(graph: Graph, kind: str, dice: Dice) -> Asked | None:
+def ask(graph: Graph, kind: str, dice: SeededRandom) -> GeneratedQuestion | None:
     """Generate a question.
 
     Args:
@@ -258,7 +258,7 @@ def _phrase(start: Entity, path: Sequence[str]) -> str:
 
 def _chain(
     graph: Graph, start: Entity, path: Sequence[str], qtype: str, question: str = ""
-) -> Asked | None:
+) -> GeneratedQuestion | None:
     """Return the question about the end of `path`. None if it contains its own answer."""
     walked = _walk(graph, start, path)
     if walked is None:
@@ -272,10 +272,12 @@ def _chain(
     if answers[0] in question:  # For example, a grandson with his grandfather's name.
         return None
     logic = {"form": "chain", "start": start.title, "path": list(path)}
-    return Asked(question, answers, qtype, tuple(hops), logic)
+    return GeneratedQuestion(question, answers, qtype, tuple(hops), logic)
 
 
-def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: bool) -> list[str]:
+def _random_path(
+    graph: Graph, start: Entity, length: int, dice: SeededRandom, back: bool
+) -> list[str]:
     path: list[str] = []
     at: Entity | str = start
     while len(path) < length and isinstance(at, Entity):
@@ -292,13 +294,13 @@ def _random_path(graph: Graph, start: Entity, length: int, dice: Dice, back: boo
     return path
 
 
-def _compositional(graph: Graph, dice: Dice) -> Asked | None:
+def _compositional(graph: Graph, dice: SeededRandom) -> GeneratedQuestion | None:
     start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 2, 2, 3, 3, 4)), dice, back=False)
     return _chain(graph, start, path, "compositional") if len(path) > 1 else None
 
 
-def _bridge(graph: Graph, dice: Dice) -> Asked | None:
+def _bridge(graph: Graph, dice: SeededRandom) -> GeneratedQuestion | None:
     """Return a chain with a reverse step: a described entity must be found first."""
     start = dice.pick(graph.entities)
     path = _random_path(graph, start, dice.pick((2, 3, 3, 4)), dice, back=True)
@@ -308,7 +310,7 @@ def _bridge(graph: Graph, dice: Dice) -> Asked | None:
     return _chain(graph, start, path, "bridge")
 
 
-def _inference(graph: Graph, dice: Dice) -> Asked | None:
+def _inference(graph: Graph, dice: SeededRandom) -> GeneratedQuestion | None:
     """Return a question about a kinship that no passage states.
 
     It starts at a person or at the maker of a work, and asks for the relative or a fact about the
@@ -334,7 +336,7 @@ def _inference(graph: Graph, dice: Dice) -> Asked | None:
 _Sides = tuple[tuple[Entity, Entity], tuple[Hop, ...], tuple[Any, Any]]
 
 
-def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | None:
+def _two(graph: Graph, kind: str, path: Sequence[str], dice: SeededRandom) -> _Sides | None:
     """Return two entities with distinct names and disjoint paths to the ends of `path`."""
     # A mention with a year would give the answer away.
     those = [e for e in graph.entities if e.kind == kind and not re.search(r"\d", e.mention)]
@@ -352,7 +354,9 @@ def _two(graph: Graph, kind: str, path: Sequence[str], dice: Dice) -> _Sides | N
     return (a, b), hops, (walk_of_a[1], walk_of_b[1])
 
 
-def _contest(graph: Graph, dice: Dice, *, among: list[list[str]], qtype: str) -> Asked | None:
+def _contest(
+    graph: Graph, dice: SeededRandom, *, among: list[list[str]], qtype: str
+) -> GeneratedQuestion | None:
     kind, steps, lower, higher = dice.pick(among)
     path = steps.split()
     if (sides := _two(graph, kind, path, dice)) is None:
@@ -368,10 +372,10 @@ def _contest(graph: Graph, dice: Dice, *, among: list[list[str]], qtype: str) ->
     contestants = [e.name if e.kind in MAKER else e.mention for e in pair]
     question = (lower if pick == "min" else higher).format(" or ".join(contestants))
     logic = {"form": "contest", "items": [e.title for e in pair], "path": path, "pick": pick}
-    return Asked(question, _spellings(winner), qtype, hops, logic)
+    return GeneratedQuestion(question, _spellings(winner), qtype, hops, logic)
 
 
-def _same(graph: Graph, dice: Dice, *, answer: str) -> Asked | None:
+def _same(graph: Graph, dice: SeededRandom, *, answer: str) -> GeneratedQuestion | None:
     kind, steps, words = dice.pick(_SAME)
     path = steps.split()
     if (sides := _two(graph, kind, path, dice)) is None:
@@ -382,10 +386,10 @@ def _same(graph: Graph, dice: Dice, *, answer: str) -> Asked | None:
     question = words.format(pair[0].mention, pair[1].mention)
     logic = {"form": "same", "items": [e.title for e in pair], "path": path}
     qtype = "comparison" if len(path) == 1 else "bridge_comparison"
-    return Asked(question, (answer,), qtype, hops, logic)
+    return GeneratedQuestion(question, (answer,), qtype, hops, logic)
 
 
-_MAKERS: dict[str, Callable[[Graph, Dice], Asked | None]] = {
+_MAKERS: dict[str, Callable[[Graph, SeededRandom], GeneratedQuestion | None]] = {
     "compositional": _compositional,
     "bridge": _bridge,
     "inference": _inference,

@@ -9,7 +9,7 @@ from string import Formatter
 from typing import NamedTuple
 
 from ragbench.data.passages import from_sentences
-from ragbench.data.synthetic.world import MAKER, Dice, Entity
+from ragbench.data.synthetic.world import MAKER, Entity, SeededRandom
 from ragbench.passages import Passage
 
 #: Random choice in a template: one of `[this|that]`, or a whole number of `[2..9]`.
@@ -97,7 +97,7 @@ class Rendered(NamedTuple):
     stated: dict[str, int]
 
 
-def render(entity: Entity, dice: Dice) -> Rendered:
+def render(entity: Entity, dice: SeededRandom) -> Rendered:
     """Render the passage of an entity.
 
     Args:
@@ -137,7 +137,7 @@ def render(entity: Entity, dice: Dice) -> Rendered:
     return Rendered(from_sentences(entity.title, sentences), stated)
 
 
-def _wording(entity: Entity, facts: dict[str, str], dice: Dice) -> dict[str, str]:
+def _wording(entity: Entity, facts: dict[str, str], dice: SeededRandom) -> dict[str, str]:
     """Return the template fields that are neither relations nor details."""
     founder = facts.get("founder", "")
     described = entity.details.get("people", "")

@@ -91,7 +91,7 @@ _EMPLOYER = {
 }
 
 
-class Dice:
+class SeededRandom:
     """Seeded choices that use only `random.random`, which is stable across Python versions."""
 
     def __init__(self, seed: str) -> None:
@@ -126,7 +126,7 @@ def names_of(seed: int, cell: int) -> dict[str, list[str]]:
     Returns:
         The names of each kind.
     """
-    dice = Dice(f"{seed}:names")
+    dice = SeededRandom(f"{seed}:names")
     by_kind: dict[str, list[str]] = {kind: [] for kind in _NAMES}
     for kind, (count, last_syllables) in _NAMES.items():
         endings = last_syllables.split()
@@ -174,13 +174,13 @@ def build_cell(seed: int, index: int) -> tuple[Entity, ...]:
         seed: Seed of the world.
         index: Index of the cell.
     """
-    return _Builder(Dice(f"{seed}:{index}"), names_of(seed, index)).cell()
+    return _Builder(SeededRandom(f"{seed}:{index}"), names_of(seed, index)).cell()
 
 
 class _Builder:
     """Builder of a cell. A later entity may refer to an earlier one."""
 
-    def __init__(self, dice: Dice, words_by_kind: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, dice: SeededRandom, words_by_kind: Mapping[str, Sequence[str]]) -> None:
         self.dice = dice
         self.names = words_by_kind
         self.era = 1850 + dice.below(31)

@@ -19,12 +19,12 @@ from ragbench.data import find_clusters
 from ragbench.errors import CompareError, ConfigError, StoppedError
 from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
-from ragbench.experiments.choose.rule import Exit, Race, Rule
+from ragbench.experiments.choose.racing import Elimination, Race, Rule
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics import get_metric
 from ragbench.metrics.stats.estimates import codes_of
 from ragbench.record import Record
@@ -110,7 +110,7 @@ def choose(
     *,
     rule: Rule,
     metric: str = "f1",
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
 ) -> Choice:
     """Race programs until the choice is decided, and write `experiment.json`.
 
@@ -141,7 +141,7 @@ def choose(
                     if outcomes[name].error is not None:
                         outcomes[name].finished()
                 qids = [str(example.qid) for example in stream[block]]
-                for exit_row in field.take_in(qids, block):
+                for exit_row in field.add_records(qids, block):
                     watch.say(field.exit_line(exit_row))
                 if field.race.over:
                     break
@@ -177,7 +177,7 @@ def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") ->
         recorded = (runs[name].records.keys() for name in field.running())
         if field.race.over or not all(keys >= set(qids[block]) for keys in recorded):
             break
-        field.take_in(qids[block], block)
+        field.add_records(qids[block], block)
     if not field.race.questions:
         raise CompareError("the runs share no block of questions, so that they cannot be raced")
     return field.choice("")
@@ -221,7 +221,7 @@ class Field:
         self.race.largest = max(Counter(clusters).values(), default=1)
         return [items[at] for at in order]
 
-    def exit_line(self, exit_row: Exit) -> str:
+    def exit_line(self, exit_row: Elimination) -> str:
         """Describe in a line who leaves and why."""
         name = self.programs[exit_row.program]
         line = f"{name} is out after {exit_row.questions} questions: {exit_row.reason}"
@@ -233,7 +233,7 @@ class Field:
         """Return the active programs."""
         return [self.programs[number] for number in self.race.running]
 
-    def take_in(self, qids: Sequence[str], block: slice) -> list[Exit]:
+    def add_records(self, qids: Sequence[str], block: slice) -> list[Elimination]:
         """Add the records of the questions of `block`. Return the programs that they eliminate."""
         shape = (len(self.programs), len(qids))
         scores = np.full(shape, np.nan)

@@ -13,10 +13,10 @@ from ragbench.errors import ConfigError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.cells.cell import Cell, Outcome
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.plans import Plan, make_plan
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, ready, same_retrieval
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import HEADLINE
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import Limits, spending
 from ragbench.logs import get
 from ragbench.redact import redact
@@ -32,7 +32,7 @@ class Scheduler:
 
     def __init__(
         self,
-        watch: Watch = SILENT,
+        watch: ProgressListener = SILENT,
         *,
         isolated: bool = False,
         on_message: Callable[[str], None] | None = None,

@@ -14,12 +14,12 @@ from ragbench.errors import CompareError
 from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.cells.sweep_file import Sweep, missing_file
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.plans import Plan
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.calls import limit_reached
 from ragbench.metrics import Comparison, correct
 
@@ -40,7 +40,7 @@ class Contrast:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepResult:
     """State of a sweep. `stopped_by` is the limit that ended it, or None."""
 
     sweep: Sweep
@@ -80,7 +80,7 @@ def check_sweep(sweep: Sweep) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
     return Scheduler().check(available(sweep))
 
 
-def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
+def run_sweep(sweep: Sweep, watch: ProgressListener = SILENT) -> SweepResult:
     """Run or continue every cell, and compare. Checks all cells before the first request."""
     scheduler = Scheduler(watch, isolated=True)
     runnable = available(sweep)
@@ -96,7 +96,7 @@ def run_sweep(sweep: Sweep, watch: Watch = SILENT) -> Swept:
             title = f"[{number + 1}/{len(sweep.cells)}] {cell.label}"
             outcomes[number] = scheduler.run(cell, title)
             write_experiment(sweep.folder, "sweep", outcomes, {})
-        swept = Swept(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
+        swept = SweepResult(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
         results = {"contrasts": list(map(asdict, swept.contrasts))}
         write_experiment(sweep.folder, "sweep", outcomes, results, swept.stopped_by)
         return swept

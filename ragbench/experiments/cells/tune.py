@@ -27,10 +27,10 @@ from ragbench.experiments.cells.tune_space import make_space, with_settings
 from ragbench.experiments.compare.paired import MEASURES, Floats, groups_of
 from ragbench.experiments.config import RunConfig, TuneConfig
 from ragbench.experiments.estimates import Estimate, estimate_run, in_all, question_cost, run_pilot
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import clusters_of, mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import is_claimed, locked, write_json
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.metrics.stats.estimates import Clusters
 from ragbench.record import add_up
 
@@ -66,7 +66,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Tuned:
+class TuneResult:
     """Pareto front, best first by the first objective. Point N is the folder `front/N`.
 
     `default` is the program with the settings of the command. `best` is the score of the best
@@ -105,7 +105,7 @@ class Search:
 
     config: RunConfig
     settings: TuneConfig
-    watch: Watch = SILENT
+    watch: ProgressListener = SILENT
     outcomes: dict[Path, Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -229,7 +229,7 @@ def in_words(settings: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def tune(config: RunConfig, settings: TuneConfig, watch: Watch = SILENT) -> Tuned:
+def tune(config: RunConfig, settings: TuneConfig, watch: ProgressListener = SILENT) -> TuneResult:
     """Search, or continue a search, and write the front.
 
     Args:
@@ -271,7 +271,7 @@ def tune(config: RunConfig, settings: TuneConfig, watch: Watch = SILENT) -> Tune
             raise errors.RunError("no settings were allowed; narrow them with --space")
         best = _best(list(points.values()), search)
         front = [points[number] for number in _front(study, search.sign)]
-        tuned = Tuned(search.folder, front, default, len(_ended(study)), best, stopped)
+        tuned = TuneResult(search.folder, front, default, len(_ended(study)), best, stopped)
         _write_front(search, tuned)
         outcomes = list(search.outcomes.values())
         write_experiment(search.folder, "tune", outcomes, tuned.to_dict(), stopped or None)
@@ -292,7 +292,7 @@ def _front(study: optuna.Study, sign: int) -> list[int]:
     return [numbers[values] for values in order]
 
 
-def _write_front(search: Search, tuned: Tuned) -> None:
+def _write_front(search: Search, tuned: TuneResult) -> None:
     """Write each point as a compiled program. `eval` refuses the questions that selected it."""
     shutil.rmtree(search.folder / FRONT, ignore_errors=True)
     split = search.config.split
@@ -356,7 +356,11 @@ def _best(points: Sequence[Point], search: Search) -> metrics.Best | None:
 
 
 def estimate_tune(
-    config: RunConfig, settings: TuneConfig, *, pilot: int | None = None, watch: Watch = SILENT
+    config: RunConfig,
+    settings: TuneConfig,
+    *,
+    pilot: int | None = None,
+    watch: ProgressListener = SILENT,
 ) -> Estimate:
     """Estimate the trials that are left. A combination that was run before is free.
 

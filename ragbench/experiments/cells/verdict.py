@@ -45,11 +45,11 @@ from ragbench.experiments.estimates import (
     run_pilot,
 )
 from ragbench.experiments.plans import make_plan
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import ready
 from ragbench.experiments.runs.repeats import repeat_configs
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import locked
-from ragbench.experiments.watch import SILENT, Watch
 
 
 def run_verdict(
@@ -58,7 +58,7 @@ def run_verdict(
     request: VerdictRequest,
     *,
     on_message: OnMessage = print,
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
 ) -> Verdict:
     """Run every cell, or continue, and write the verdict to `experiment.json`.
 
@@ -189,7 +189,7 @@ def estimate_verdict(
     request: VerdictRequest,
     *,
     pilot: int | None = None,
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
 ) -> list[str]:
     """Estimate the cost of the arms and compiles of a verdict, based on zero-shot questions.
 

@@ -21,7 +21,7 @@ from ragbench.experiments.runs.summary import (
     GOLD_IN_CONTEXT,
     Evaluation,
     is_upper_bound,
-    shows_method,
+    retrieval_is_selective,
 )
 from ragbench.metrics import JUDGED, Comparison, Interval, Method, correct, get_metric
 
@@ -34,7 +34,7 @@ _MOST_WITHOUT = 0.5
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProgramStatistics:
     """One arm of a family.
 
     Attributes:
@@ -79,7 +79,7 @@ class Family:
     metric: str
     questions: tuple[str, ...]
     clusters: Mapping[str, str]
-    standings: tuple[Standing, ...]
+    standings: tuple[ProgramStatistics, ...]
     best: int
     baseline: int | None
     cost: str
@@ -139,7 +139,7 @@ def make_family(
             )
         spending = {name: _spent(arm, complete, name) for name in SPENDING}
         lacking = _without_gold(arm, complete)
-        standings.append(Standing(arm, mean, interval, spending, *lacking))
+        standings.append(ProgramStatistics(arm, mean, interval, spending, *lacking))
     cost = _measure_of_cost(standings)
 
     def rank(at: int) -> tuple[float, float, int]:
@@ -177,7 +177,7 @@ def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int]
     order = sorted(range(len(runs)), key=lambda at: str(runs[at].folder))
     largest = max((runs[at] for at in reversed(order)), key=lambda run: len(run.records))
     bounds = [is_upper_bound(run.summary) for run in runs]
-    silent = [not shows_method(run.summary) for run in runs]
+    silent = [not retrieval_is_selective(run.summary) for run in runs]
     several = sum(not (silent[at] or bounds[at]) for at in order) >= 2
     places = []
     left_out = {}
@@ -223,7 +223,7 @@ def or_infinite(amount: float | None) -> float:
     return amount
 
 
-def _measure_of_cost(standings: Sequence[Standing]) -> str:
+def _measure_of_cost(standings: Sequence[ProgramStatistics]) -> str:
     """Return the measure by which programs are cheap or expensive.
 
     It is dollars as soon as a price is known, because tables show dollars then. A program without

@@ -25,9 +25,9 @@ from ragbench.metrics import (
     Interval,
     Method,
     compare_scores,
-    differ_as_wholes,
     estimate_difference,
     get_metric,
+    repeats_differ,
     with_extremes,
     without_interval,
 )
@@ -211,7 +211,7 @@ def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
     rows: list[Floats] = []
     for places in programs.values():
         repeats = scores[places]
-        if differ_as_wholes(repeats, groups):
+        if repeats_differ(repeats, groups):
             rows.extend(repeats)
         else:
             rows.append(repeats.mean(axis=0))

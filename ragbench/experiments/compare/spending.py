@@ -34,7 +34,7 @@ def per_question(runs: Sequence[Evaluation], amount: str) -> float | None:
 
 
 @dataclass(frozen=True)
-class PayBack:
+class BreakEven:
     """One unit of spending.
 
     Attributes:
@@ -73,19 +73,19 @@ class PayBack:
 
 
 @dataclass(frozen=True)
-class Spending:
+class CompileCost:
     """Spending without caching. `calls` is the mean number of calls of one compile over seeds.
 
     `ratio` is the tokens per question of compiled divided by those of zero-shot.
     """
 
-    tokens: PayBack
-    usd: PayBack
+    tokens: BreakEven
+    usd: BreakEven
     ratio: float | None
     calls: float
 
 
-def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> Spending:
+def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> CompileCost:
     """Compute the spending of an arm of compiled programs.
 
     Args:
@@ -95,9 +95,9 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
     """
     costs = [sidecar.cost["as_if"]["all"] for sidecar in sidecars]
 
-    def pay_back(measure: str, once: Sequence[float | None]) -> PayBack:
+    def pay_back(measure: str, once: Sequence[float | None]) -> BreakEven:
         amounts = [amount for amount in once if amount is not None]
-        return PayBack(
+        return BreakEven(
             fmean(amounts) if len(amounts) == len(once) else None,
             per_question(zero_shot, measure),
             per_question(compiled, measure),
@@ -108,7 +108,7 @@ def spending_of(zero_shot: Arm, compiled: Arm, sidecars: Sequence[Sidecar]) -> S
     if tokens.before and tokens.after is not None:
         ratio = tokens.after / tokens.before
     usd = pay_back("cost_usd", [cost["cost_usd"] for cost in costs])
-    return Spending(tokens, usd, ratio, fmean(cost["calls"] for cost in costs))
+    return CompileCost(tokens, usd, ratio, fmean(cost["calls"] for cost in costs))
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from ragbench.experiments.compare.paired import (
     read_for,
     shared_questions,
 )
-from ragbench.experiments.compare.spending import Spending, per_question, spending_of
+from ragbench.experiments.compare.spending import CompileCost, per_question, spending_of
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
@@ -188,7 +188,7 @@ class Verdict:
     contrasts: Mapping[Pair, Mapping[str, Comparison]]
     fixed: Sequence[str]
     broken: Sequence[str]
-    spending: Spending
+    spending: CompileCost
 
     @property
     def distinct_programs(self) -> int:

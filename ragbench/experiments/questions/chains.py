@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ragbench.passages import Passage
 from ragbench.retrievers.lm_index.linear import by_pattern
-from ragbench.words import fold
+from ragbench.text_normalization import fold
 
 #: Maximum number of passages with a name. More common names do not link.
 MOST_HOLDERS = 8
@@ -21,7 +21,7 @@ _TRIES = 50
 
 
 @dataclass(frozen=True)
-class Chain:
+class PassageChain:
     """Passages in the order of their hops, and the name that links each to the next."""
 
     passages: tuple[Passage, ...]
@@ -33,7 +33,9 @@ class Chain:
         return " ".join(sorted(passage.pid for passage in self.passages))
 
 
-def find_chains(passages: Sequence[Passage], hops: Sequence[int], *, seed: int) -> Iterator[Chain]:
+def find_chains(
+    passages: Sequence[Passage], hops: Sequence[int], *, seed: int
+) -> Iterator[PassageChain]:
     """Yield distinct chains of passages.
 
     Args:
@@ -79,7 +81,7 @@ class _Walk:
             for name in self._names[place]:
                 self._holders.setdefault(name, []).append(place)
 
-    def chain(self, length: int) -> Chain | None:
+    def chain(self, length: int) -> PassageChain | None:
         """Return a chain of `length` passages, or None if the walk ends early."""
         places = [self._chance.randrange(len(self._passages))]
         links: list[str] = []
@@ -102,4 +104,4 @@ class _Walk:
             link, place = self._chance.choice(titled or steps)
             links.append(link)
             places.append(place)
-        return Chain(tuple(self._passages[place] for place in places), tuple(links))
+        return PassageChain(tuple(self._passages[place] for place in places), tuple(links))

@@ -1,4 +1,4 @@
-"""`ragbench questions`: draw chains, write questions, certify them, and keep the valid ones.
+"""`ragbench questions`: draw chains, write questions, validate them, and keep the valid ones.
 
 OUT                     valid questions, in the format of `--data-file`
 OUT.work/drafts.jsonl   every draft with its certificate, to resume the command
@@ -24,16 +24,16 @@ from dspy import AdapterParseError, LMError
 
 from ragbench.context import current, use
 from ragbench.errors import DataError, LMUnavailableError
-from ragbench.experiments.questions.certificate import (
-    Certificate,
+from ragbench.experiments.progress import SILENT, ProgressListener
+from ragbench.experiments.questions.chains import PassageChain, find_chains
+from ragbench.experiments.questions.validation import (
     Draft,
-    certify,
+    ValidationReport,
     is_same,
     text_reason,
+    validate_draft,
 )
-from ragbench.experiments.questions.chains import Chain, find_chains
 from ragbench.experiments.store import CALLS, CallJournal, locked
-from ragbench.experiments.watch import SILENT, Watch
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import LimitReachedError, check_limits
 from ragbench.lms.lm import RagbenchLM
@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass
-class Written:
+class GeneratedQuestions:
     """The kept questions, and the number of dropped drafts by reason."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -90,10 +90,10 @@ def write_questions(
     lm: RagbenchLM,
     request: Request,
     out: Path,
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
     *,
     force: bool = False,
-) -> Written:
+) -> GeneratedQuestions:
     """Write questions over `passages` to a file.
 
     Args:
@@ -132,7 +132,7 @@ def write_questions(
                 remaining -= len(batch)
                 writer.certify_all(batch)
                 for chain in batch:
-                    writer.take_in(chain)
+                    writer.add_draft(chain)
                 watch.count("questions", len(written.rows), request.questions)
     if not written.drafts:
         raise DataError("No two passages share a name, so there are no chains of passages.")
@@ -149,7 +149,7 @@ class _Writer:
     """
 
     def __init__(self, request: Request, drafts: Path, passages: Sequence[Passage]) -> None:
-        self.written = Written()
+        self.written = GeneratedQuestions()
         self._retriever = make_retriever("bm25", Corpus(passages))
         self._reword = predict(RewordQuestion)
         self._request = request
@@ -165,8 +165,8 @@ class _Writer:
                     row = json.loads(line)
                     self._rows[row.pop("chain")] = row
 
-    def certify_all(self, batch: Sequence[Chain]) -> None:
-        """Write and certify the chains of `batch` without a draft, concurrently."""
+    def certify_all(self, batch: Sequence[PassageChain]) -> None:
+        """Write and validate the chains of `batch` without a draft, concurrently."""
         todo = [chain for chain in batch if chain.key not in self._rows]
         with ThreadPoolExecutor(self._request.workers) as pool:
             begun = [pool.submit(copy_context().run, self._certified, chain) for chain in todo]
@@ -185,23 +185,23 @@ class _Writer:
                 with self._drafts.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"chain": chain.key, **row}, ensure_ascii=False) + "\n")
 
-    def _certified(self, chain: Chain) -> dict[str, Any]:
+    def _certified(self, chain: PassageChain) -> dict[str, Any]:
         try:
             reply = self._write(passages=list(map(str, chain.passages)), links=list(chain.links))
         except AdapterParseError:
-            certificate = Certificate(reason="an unreadable reply")
+            certificate = ValidationReport(reason="an unreadable reply")
             return {"draft": None, "certificate": asdict(certificate)}
         sentences = tuple(map(str, reply.sentences or ()))
         question = str(reply.question).strip()
         if len(chain.passages) >= LONG:
             question = self._natural(question, chain)
         draft = Draft(question, str(reply.answer).strip(), sentences)
-        certificate = certify(draft, chain, self._answer)
+        certificate = validate_draft(draft, chain, self._answer)
         if not certificate.reason:
             self._check_others(draft, chain, certificate)
         return {"draft": asdict(draft), "certificate": asdict(certificate)}
 
-    def _natural(self, question: str, chain: Chain) -> str:
+    def _natural(self, question: str, chain: PassageChain) -> str:
         """Return the question of a long chain in natural words, unchanged if unreadable."""
         try:
             reply = self._reword(question=question, links=list(chain.links))
@@ -209,7 +209,9 @@ class _Writer:
             return question
         return str(reply.natural_question or "").strip() or question
 
-    def _check_others(self, draft: Draft, chain: Chain, certificate: Certificate) -> None:
+    def _check_others(
+        self, draft: Draft, chain: PassageChain, certificate: ValidationReport
+    ) -> None:
         """Reject a question that other passages of one search answer too."""
         own = {passage.pid for passage in chain.passages}
         hits = self._retriever.search(draft.question, k=OTHERS + len(own))
@@ -231,7 +233,7 @@ class _Writer:
             return ""
         return str(reply.answer or "").strip()
 
-    def take_in(self, chain: Chain) -> None:
+    def add_draft(self, chain: PassageChain) -> None:
         """Add the draft of `chain` to the kept or dropped ones."""
         written = self.written
         written.drafts += 1

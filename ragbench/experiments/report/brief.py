@@ -9,8 +9,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from ragbench.experiments.compare.against import RunComparison
-from ragbench.experiments.recommend import Advice, Arm
+from ragbench.experiments.compare.comparisons import RunComparison
+from ragbench.experiments.recommend import Advice, RankedProgram
 from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
 from ragbench.experiments.report.sections import Section
@@ -105,7 +105,7 @@ def advice_sections(advice: Advice) -> list[Section]:
 
 def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
     """Return `advice` with a letter for the label of each program."""
-    renamed: dict[str, Arm] = {}
+    renamed: dict[str, RankedProgram] = {}
     for letter, arm in zip(letters, advice.arms, strict=True):
         renamed[arm.label] = replace(arm, label=letter)
     arms = [renamed[arm.label] for arm in advice.arms]
@@ -116,7 +116,7 @@ def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
     return replace(advice, arms=arms, use=use, best=best, rival=rival, against=against)
 
 
-def _evidence_line(arms: Sequence[Arm]) -> list[str]:
+def _evidence_line(arms: Sequence[RankedProgram]) -> list[str]:
     counts = []
     for arm in arms:
         if arm.right and 2 * arm.without_gold >= arm.right:

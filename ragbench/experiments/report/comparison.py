@@ -5,7 +5,7 @@ from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from ragbench.experiments.compare.against import RunComparison
+from ragbench.experiments.compare.comparisons import RunComparison
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
     COMPILED,

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from ragbench.errors import CompareError
-from ragbench.experiments.compare.against import compare_all
+from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.summary import reopen

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ragbench.experiments.compare.against import RunComparison
+from ragbench.experiments.compare.comparisons import RunComparison
 from ragbench.experiments.compare.paired import Arm, Shared, groups_of
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.summary import HEADLINE
-from ragbench.metrics import Shares, differ_as_wholes, repeated
+from ragbench.metrics import Shares, repeated, repeats_differ
 
 _COLUMNS = (
     Column("program"),
@@ -76,7 +76,7 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
         scored, scores = shared.complete(arm, name)
         groups = groups_of(shared.clusters, scored)
         row |= with_interval(name, *shared.mean(arm, name))
-        if differ_as_wholes(scores, groups):
+        if repeats_differ(scores, groups):
             means = ", ".join(f"{mean:.3f}" for mean in scores.mean(axis=1))
             warning = f"repeats differ by more than chance ({name} {means}): compare their settings"
         if name == "em":

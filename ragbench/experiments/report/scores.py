@@ -13,7 +13,7 @@ from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import unread_lines
 from ragbench.experiments.runs.summary import Evaluation, stop_lines
 from ragbench.experiments.score.annotation import annotate, spending
-from ragbench.experiments.score.asking import Asking
+from ragbench.experiments.score.asking import JudgeSession
 from ragbench.experiments.score.judging import Causes, FailureModes, check_judge
 from ragbench.experiments.score.scoring import Scored, describe
 from ragbench.experiments.store import RunFolder, locked
@@ -108,7 +108,7 @@ class Errors:
 def errors_of(
     folder: Path,
     *,
-    asking: Asking | None = None,
+    asking: JudgeSession | None = None,
     allow_self: bool = False,
     metric: str = "em",
     modes: bool = False,

@@ -9,7 +9,13 @@ from typing import Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
-from ragbench.experiments.cells.sweep import Contrast, Swept, arms_of, check_sweep, missing_lines
+from ragbench.experiments.cells.sweep import (
+    Contrast,
+    SweepResult,
+    arms_of,
+    check_sweep,
+    missing_lines,
+)
 from ragbench.experiments.cells.sweep_file import Sweep
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.estimates import (
@@ -21,6 +27,7 @@ from ragbench.experiments.estimates import (
     run_pilot,
 )
 from ragbench.experiments.plans import ASKED
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, rows_of
 from ragbench.experiments.report.matrix import sweep_section
 from ragbench.experiments.report.repeats import pooled_table
@@ -28,7 +35,6 @@ from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.watch import SILENT, Watch
 
 _PROGRAMS = (
     Column("folder"),
@@ -46,7 +52,7 @@ _PROGRAMS = (
 )
 
 
-def sweep_report(swept: Swept) -> Report:
+def sweep_report(swept: SweepResult) -> Report:
     """Yield the cells, notes on them, and the comparisons."""
     ran = {}
     for o in swept.outcomes:
@@ -73,7 +79,7 @@ def sweep_report(swept: Swept) -> Report:
         yield line
 
 
-def _brief(swept: Swept, ran: Mapping[str, Evaluation]) -> Section:
+def _brief(swept: SweepResult, ran: Mapping[str, Evaluation]) -> Section:
     """Return the grid of the cells that ran, by F1 or by the first compared metric."""
     metrics: dict[str, None] = {}
     for contrast in swept.contrasts:
@@ -88,7 +94,7 @@ def _brief(swept: Swept, ran: Mapping[str, Evaluation]) -> Section:
     return sweep_section(ran, metric, contrasts)
 
 
-def _tables(swept: Swept, ran: Mapping[str, Evaluation]) -> Report:
+def _tables(swept: SweepResult, ran: Mapping[str, Evaluation]) -> Report:
     if ran:
         titles = zip(*(title_of(run).split(", ") for run in ran.values()), strict=False)
         yield ", ".join(words[0] for words in titles if len(set(words)) == 1)
@@ -112,7 +118,7 @@ _PUBLISHED = (
 )
 
 
-def _published(swept: Swept) -> Report:
+def _published(swept: SweepResult) -> Report:
     """Yield a table of published figures next to ours, if the sweep has any."""
     rows = []
     for published in swept.sweep.published:
@@ -138,7 +144,7 @@ def _figure(run: Evaluation, figure: str) -> float | None:
     return summary.scores.get(figure)
 
 
-def _pooled(swept: Swept) -> Report:
+def _pooled(swept: SweepResult) -> Report:
     """Yield a row for each set of cells that differ only in seed and repeat, if any."""
     arms: dict[str, list[Evaluation]] = {}
     for label, outcomes in arms_of(swept.outcomes).items():
@@ -149,7 +155,9 @@ def _pooled(swept: Swept) -> Report:
         yield pooled_table(list(arms.values()), list(arms))
 
 
-def estimate_report(sweep: Sweep, *, pilot: int | None = None, watch: Watch = SILENT) -> Report:
+def estimate_report(
+    sweep: Sweep, *, pilot: int | None = None, watch: ProgressListener = SILENT
+) -> Report:
     """Estimate each cell, for the questions that it has not answered yet.
 
     Args:

@@ -33,7 +33,7 @@ from ragbench.experiments.runs.summary import (
     failure_of,
     is_upper_bound,
     members,
-    shows_method,
+    retrieval_is_selective,
     stop_lines,
     summarize,
 )
@@ -172,7 +172,7 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
         if is_upper_bound(run.summary):
             row["mark"] = "\u2021"
             legends[LEGEND_OF_GOLD] = None
-        elif not shows_method(run.summary):
+        elif not retrieval_is_selective(run.summary):
             row["mark"] = "\u2020"
             legends[LEGEND_OF_MARK] = None
         rows.append(row)

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from ragbench.experiments.cells.tune import Tuned, in_words, objective
+from ragbench.experiments.cells.tune import TuneResult, in_words, objective
 from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table, with_interval
 
 
-def tuned_report(tuned: Tuned) -> Report:
+def tuned_report(tuned: TuneResult) -> Report:
     """Yield the front, with the settings as given in the last row."""
     names = list(tuned.default.means)
     rows = []

@@ -35,8 +35,8 @@ from ragbench.lms.calls import (
     GIVE_PRICE,
     Limits,
     QuestionTime,
+    RequestUsage,
     ServerCalls,
-    Spent,
     check_price,
     limit_reached,
     spending,
@@ -49,13 +49,13 @@ from ragbench.lms.unmetered import noticing_unmetered
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.core.asked import Questions
+from ragbench.programs.core.current_example import Questions
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import calls_of
 from ragbench.programs.external import adapter_of, meter_lms
 from ragbench.record import Call, billed
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever
-from ragbench.user_code import blamed_on
+from ragbench.user_code import wrap_user_errors
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def build(
             check_price(model.identity, priced=False)
     for service in _services(retriever):
         service.begin(patience=config.patience, timeout=config.timeout)
-    with blamed_on(program, f"program {config.program}"):
+    with wrap_user_errors(program, f"program {config.program}"):
         built = program(retriever, **config.set)
     meter_lms(built, lambda own: _metered(config, own))
     index_roles = {row.role for row in calls_of(built)}
@@ -342,7 +342,7 @@ def _git_revision() -> str | None:
 
 
 @contextmanager
-def limited(limits: Limits, *folders: Path) -> Iterator[Spent]:
+def limited(limits: Limits, *folders: Path) -> Iterator[RequestUsage]:
     """Keep `limits` inside the block, counting what earlier processes billed under `folders`.
 
     Raises:

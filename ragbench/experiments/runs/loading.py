@@ -23,13 +23,13 @@ from ragbench.experiments.store import is_run, read_card
 from ragbench.external import label_of
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.core.asked import asking
+from ragbench.programs.core.current_example import asking
 from ragbench.programs.external import adapter_of
-from ragbench.programs.wrappers import Around, Voting, repair_form
+from ragbench.programs.wrappers import Voting, WrapperProgram, repair_form
 from ragbench.retrievers import Retriever
 
 
-class Finished(NamedTuple):
+class AssembledProgram(NamedTuple):
     """A program with its state and its controls, and the sidecar of its compiled folder, if any."""
 
     program: RAGProgram
@@ -42,7 +42,7 @@ def finish(
     compiled: Path | None = None,
     form: bool = False,
     votes: int = 1,
-) -> Finished:
+) -> AssembledProgram:
     """Apply compiled state, form and votes to the fresh `program`, which is modified.
 
     Args:
@@ -61,16 +61,16 @@ def finish(
         program = repair_form(program)
     if votes > 1:
         program = Voting(program, votes)
-    return Finished(program, sidecar)
+    return AssembledProgram(program, sidecar)
 
 
-class LoadedProgram(Around):
+class LoadedProgram(WrapperProgram):
     """Ask another program."""
 
     def forward(self, question: str, **inputs: Any) -> dspy.Prediction:
         """Answer as in a run, by the adapter that `adapter="auto"` of a run is."""
         program = self.inner
-        while isinstance(program, Around):
+        while isinstance(program, WrapperProgram):
             program = program.inner
         adapter = dspy.settings.adapter or adapter_of(program, "auto", dspy.settings.lm)
         with use(asking(question, inputs), adapter=adapter):

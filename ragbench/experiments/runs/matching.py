@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import dspy
 
 from ragbench.passages import Corpus, Passage
-from ragbench.words import words
+from ragbench.text_normalization import words
 
 
 class PassageMatcher:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import dspy
 
 from ragbench.data import Dataset, DataSettings
-from ragbench.data.own import keep_dataset, own_dataset
+from ragbench.data.user_data import keep_dataset, own_dataset
 from ragbench.errors import ConfigError
 from ragbench.experiments.config import CompileConfig, Fields, RunConfig, check_names, make_config
 from ragbench.external import PREFIX, digest_of_texts, is_unnamed, keep, label_of

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ragbench.errors import RunError
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import is_run, repeats_in
-from ragbench.experiments.watch import SILENT, Watch
 
 
 def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
@@ -39,7 +39,11 @@ def repeat_configs(config: RunConfig, repeats: int) -> list[RunConfig]:
 
 
 def evaluate_repeats(
-    config: RunConfig, repeats: int, *, like: RunContext | None = None, watch: Watch = SILENT
+    config: RunConfig,
+    repeats: int,
+    *,
+    like: RunContext | None = None,
+    watch: ProgressListener = SILENT,
 ) -> list[Evaluation]:
     """Run or continue every repeat of `config`. Stops after a repeat that reached a limit."""
     evaluations: list[Evaluation] = []

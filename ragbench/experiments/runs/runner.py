@@ -44,6 +44,7 @@ from ragbench.errors import (
     StoppedError,
 )
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.progress import SILENT, Forecast, ProgressListener
 from ragbench.experiments.runs.context import RunContext, card_for, may_bring_lms, ready
 from ragbench.experiments.runs.reuse import reuse_line
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
@@ -59,7 +60,6 @@ from ragbench.experiments.store import (
     put_price,
     write_json,
 )
-from ragbench.experiments.watch import SILENT, Forecast, Watch
 from ragbench.ledger import open_ledger
 from ragbench.lms.calls import (
     CallRefusedError,
@@ -72,13 +72,13 @@ from ragbench.lms.calls import (
 from ragbench.lms.unmetered import keeps_limits, unmetered_reason
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
-from ragbench.programs.core.asked import Asked
+from ragbench.programs.core.current_example import CurrentExample
 from ragbench.programs.core.indexed import index_facts, prepare_all
 from ragbench.programs.core.program import done_so_far
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore, PerQuestion
-from ragbench.user_code import blamed_on, contained, message_of
+from ragbench.user_code import contained, message_of, wrap_user_errors
 
 _log = get(__name__)
 
@@ -115,14 +115,16 @@ def evaluate(
     config: RunConfig,
     *,
     like: RunContext | None = None,
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
     title: str | None = None,
 ) -> Evaluation:
     """Run or continue `config`. Reuses data and retriever of `like` if they are the same."""
     return run(ready(config, like=like), watch=watch, title=title)
 
 
-def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = None) -> Evaluation:
+def run(
+    run_context: RunContext, *, watch: ProgressListener = SILENT, title: str | None = None
+) -> Evaluation:
     """Answer every question without a finished record, and write the summary.
 
     The folder may have more questions, from a run with a larger limit. The written summary covers
@@ -186,7 +188,7 @@ def run(run_context: RunContext, *, watch: Watch = SILENT, title: str | None = N
 
 
 def _answer(
-    run_context: RunContext, todo: Sequence[dspy.Example], card: RunCard, watch: Watch
+    run_context: RunContext, todo: Sequence[dspy.Example], card: RunCard, watch: ProgressListener
 ) -> None:
     """Run `todo`, here or in shards. Raises StoppedError if a limit ended the run."""
     numbers = itertools.count(1)
@@ -249,7 +251,7 @@ def prepare(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
     store: Writer,
-    watch: Watch = SILENT,
+    watch: ProgressListener = SILENT,
 ) -> None:
     """Build or load the index, and the parts of the program that all questions share.
 
@@ -272,7 +274,7 @@ def prepare(
         with open_ledger(also) as ledger:
             progress = Forecast(watch, ledger.calls)
             run_context.retriever.build(IndexStore(), progress)
-            with blamed_on(program, f"the preparation of {program.name}"):
+            with wrap_user_errors(program, f"the preparation of {program.name}"):
                 prepare_all(program, ahead, progress)
     except LimitReachedError:
         check_limits()
@@ -379,7 +381,7 @@ def ask(
     failure = None
     with (
         open_ledger(also, keep) as ledger,
-        use(replace(current(), qid=example.qid).plus(Asked(example)), trace=None),
+        use(replace(current(), qid=example.qid).plus(CurrentExample(example)), trace=None),
     ):
         _log.info("question started")
         start = time.perf_counter()

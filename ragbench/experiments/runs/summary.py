@@ -89,7 +89,7 @@ def is_upper_bound(summary: Summary) -> bool:
     return summary.counts.get(READS_GOLD, 0) > 0
 
 
-def shows_method(summary: Summary) -> bool:
+def retrieval_is_selective(summary: Summary) -> bool:
     """Return True if most questions show how the program chooses its passages."""
     return all(2 * summary.counts.get(event, 0) <= summary.n for event in SHOWS_NOTHING)
 

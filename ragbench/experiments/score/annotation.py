@@ -22,7 +22,7 @@ import dspy
 from ragbench.errors import RunError
 from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.score.asking import (
-    Asking,
+    JudgeSession,
     Reply,
     Session,
     Unit,
@@ -121,7 +121,7 @@ class Annotated:
         return [reply.value if reply else None for _, reply in self.units.get(qid, ())]
 
     @property
-    def is_void(self) -> bool:
+    def has_no_valid_reply(self) -> bool:
         """True if there are replies and none has a value."""
         counts = self.counts()
         return bool(0 < counts["asked"] == counts["unscored"])
@@ -152,7 +152,7 @@ class Annotated:
 
 
 def annotate(
-    run: RunFolder, records: Iterable[Record], annotation: Annotation, asking: Asking
+    run: RunFolder, records: Iterable[Record], annotation: Annotation, asking: JudgeSession
 ) -> Annotated:
     """Annotate the answered `records`.
 

@@ -21,7 +21,7 @@ from dspy import AdapterParseError, LMError
 
 from ragbench.context import current, use
 from ragbench.experiments.store import RunFolder, Store
-from ragbench.ledger import SecondTry, open_ledger
+from ragbench.ledger import RetryContext, open_ledger
 from ragbench.lms.adapters import LenientChat, LenientJSON
 from ragbench.lms.batch import client_of
 from ragbench.lms.calls import GIVE_PRICE, LimitReachedError, check_price
@@ -41,7 +41,7 @@ class UnusableError(Exception):
 
 
 @dataclass(frozen=True)
-class Asking:
+class JudgeSession:
     """The LM to ask, and how to call it.
 
     Attributes:
@@ -108,7 +108,7 @@ class Session:
         earlier: Calls of failed attempts that were repeated later.
     """
 
-    asking: Asking
+    asking: JudgeSession
     name: str
     ask: Callable[[Unit, RagbenchLM], Any]
     store: Store
@@ -224,7 +224,7 @@ def ask_strictly(
         counts: Counter[str] = Counter()
         context = replace(current(), counts=counts)
         if attempt_lm is not lm:
-            context = context.plus(SecondTry())
+            context = context.plus(RetryContext())
         with use(context, lm=attempt_lm, adapter=adapter):
             try:
                 reply = predictor(**inputs)

@@ -19,7 +19,7 @@ from ragbench import metrics
 from ragbench.data import default_view
 from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.store import RunCard
-from ragbench.programs.core.departures import sources
+from ragbench.programs.core.deviations import sources
 from ragbench.record import Record
 from ragbench.registry import Registry
 
@@ -189,9 +189,9 @@ def _either(values: Sequence[Any]) -> str:
 def _of_program(card: RunCard) -> Iterator[str]:
     """Yield how the program of the run, with its knobs, departs from its source."""
     source = sources().get(str(card.identity.get("program")))
-    for departure in source.departures if source else ():
-        if departure.holds(card.knobs):
-            yield f"program: {departure.line()}"
+    for deviation in source.deviations if source else ():
+        if deviation.holds(card.knobs):
+            yield f"program: {deviation.line()}"
 
 
 def _of_run(protocol: Protocol, card: RunCard, records: Sequence[Record]) -> Iterable[str]:

@@ -15,7 +15,7 @@ from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.score import SUMMARY, AnnotationSummary, summaries_of
 from ragbench.experiments.score.annotation import Annotation, annotate
 from ragbench.experiments.score.annotations import Attribution, Evidence, Grounding, Statements
-from ragbench.experiments.score.asking import Asking, key_of, read_journal
+from ragbench.experiments.score.asking import JudgeSession, key_of, read_journal
 from ragbench.experiments.score.judging import Judging, Rule, check_judge
 from ragbench.experiments.score.protocols import Protocol, apply, get_protocol
 from ragbench.experiments.store import RunCard, RunFolder, Store, locked, write_json
@@ -43,7 +43,7 @@ _FRAME = 150
 class JudgeRequest:
     """The judge and how to ask it."""
 
-    asking: Asking
+    asking: JudgeSession
     rule: Rule | Literal["grounding"] = "ragbench"  # grounding judges claims, not answers
     allow_self: bool = False
     embedder: str = "local"  # Used by protocols that compare answers by similarity.
@@ -57,7 +57,7 @@ class ScoreRequest:
     metrics: tuple[str, ...] = ()
     protocol: str | None = None
     judge: JudgeRequest | None = None
-    attributor: Asking | None = None
+    attributor: JudgeSession | None = None
 
     @property
     def published(self) -> Protocol | None:
@@ -163,13 +163,13 @@ def _asked(
     for asking, annotation in _annotations(request, records):
         annotated = annotate(run, records, annotation, asking)
         notes[annotation.name] = annotation.summarize(records, annotated)
-        void += [annotation.name] * annotated.is_void
+        void += [annotation.name] * annotated.has_no_valid_reply
         filled = []
         for record in records:
             if not record.failed:
                 record = annotation.fill(record, annotated.values(record.qid))
             # A void annotation clears even scores that need no model (an answer without passages).
-            if annotated.is_void:
+            if annotated.has_no_valid_reply:
                 filled_metrics = annotation.scores(record, annotated.values(record.qid))
                 record = replace(record, scores={**record.scores, **dict.fromkeys(filled_metrics)})
             filled.append(record)
@@ -179,7 +179,7 @@ def _asked(
 
 def _annotations(
     request: ScoreRequest, records: list[Record]
-) -> Iterator[tuple[Asking, Annotation]]:
+) -> Iterator[tuple[JudgeSession, Annotation]]:
     """Yield the annotations that `request` asks for, in order, with their LM."""
     if request.attributor:
         yield request.attributor, Attribution()

@@ -16,7 +16,7 @@ from ragbench.experiments.store.database import Store, text_id
 from ragbench.experiments.store.facts import (
     STORED_METRICS,
     Column,
-    Spending,
+    QuestionUsage,
     failed,
     failure_of,
     question,

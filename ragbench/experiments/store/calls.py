@@ -12,7 +12,7 @@ from ragbench.context import current
 from ragbench.errors import RunError
 from ragbench.experiments.store.database import Store
 from ragbench.experiments.store.reader import Reader
-from ragbench.ledger import OpenLedger, Side, open_ledger
+from ragbench.ledger import CompilePhase, OpenLedger, open_ledger
 from ragbench.record import Call, Totals, billed, parse_call, total
 
 #: Name of the journal in a compile's working folder.
@@ -96,7 +96,7 @@ class CallJournal:
 
     def _add(self, call: Call, store: Store) -> None:
         context = current()
-        side = (context.get(Side) or Side("student")).name
+        side = (context.get(CompilePhase) or CompilePhase("student")).name
         if context.caller is None and side != PREPARATION_SIDE:
             side = "prompt"  # Made by no predictor of the program.
         try:

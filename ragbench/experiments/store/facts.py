@@ -39,7 +39,7 @@ question = attrgetter("question")
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class QuestionUsage:
     """Totals of the calls of one question, its events, and its time."""
 
     as_if: Totals
@@ -50,13 +50,13 @@ class Spending:
     latency_s: float
 
 
-def spending(record: Record) -> Spending:
+def spending(record: Record) -> QuestionUsage:
     """Return the totals of a record, without its calls."""
     as_if = as_if_of(record)
     path_calls = record.ledger.path.calls
     searches = len(record.searches)
     billed = record.ledger.billed
-    return Spending(as_if, billed, record.counts, path_calls, searches, record.latency_s)
+    return QuestionUsage(as_if, billed, record.counts, path_calls, searches, record.latency_s)
 
 
 def varies_with(record: Record) -> Sequence[str]:
@@ -105,12 +105,12 @@ class Facts:
     latency_s: float
 
     @property
-    def spending(self) -> Spending:
+    def spending(self) -> QuestionUsage:
         """Totals and events, equal to `spending` of the record."""
         as_if = Totals(*self.as_if)
         billed = Totals(*self.billed) if self.billed else as_if
         path_calls = self.critical_path_calls
-        return Spending(as_if, billed, self.counts, path_calls, self.searches, self.latency_s)
+        return QuestionUsage(as_if, billed, self.counts, path_calls, self.searches, self.latency_s)
 
 
 def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object, ...]:

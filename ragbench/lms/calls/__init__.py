@@ -14,9 +14,9 @@ from ragbench.lms.calls.limits import (
     QuestionTime,
     QuestionTimeoutError,
     Reply,
+    RequestUsage,
     Reservation,
     Scope,
-    Spent,
     active,
     check_limits,
     check_price,
@@ -28,6 +28,7 @@ from ragbench.lms.calls.limits import (
     wait_for_calls,
 )
 from ragbench.lms.calls.rate import RateLimit, shared_rate_limit
+from ragbench.lms.calls.server_capabilities import ServerCapabilities
 from ragbench.lms.calls.services import (
     Server,
     ServerCalls,
@@ -35,4 +36,3 @@ from ragbench.lms.calls.services import (
     TextsRefusedError,
     TooLargeError,
 )
-from ragbench.lms.calls.terms import Terms

@@ -28,8 +28,8 @@ from ragbench.lms.calls.http import (
     HttpReply,
     HttpRequest,
     headers_without,
-    hung_up,
     request_of,
+    server_closed_connection,
 )
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
@@ -79,7 +79,7 @@ class Client:
         """Bring up what calls need, such as a local server; not part of a call's latency."""
 
     def complete(self, request: Request) -> Response:
-        """Return one attempt; the tokens of its usage are as `told_usage` gives them.
+        """Return one attempt; the tokens of its usage are as `reported_usage` gives them.
 
         Raises:
             dspy.lm15.LM15Error: it failed; what it was billed is its attribute `usage`, if known.
@@ -140,7 +140,7 @@ class Wire:
             return reply  # the router raises the error
         if not isinstance(body, dict):
             return reply
-        self._local.usage = told_usage(body, self.provider)
+        self._local.usage = reported_usage(body, self.provider)
         if reply.status == 200 and (failed := _failure_in(body)):
             error = lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
             raise classed(error, provider=self.provider)
@@ -279,7 +279,7 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
     except lm15.InvalidRequestError as error:
         raise LMSetupError(f"{base}: {error.message}") from None
     except (lm15.TransportError, lm15.TimeoutError) as error:
-        if hung_up(error):
+        if server_closed_connection(error):
             return []  # it is there, and has no list
         why = error.message
         raise LMSetupError(f"cannot reach the LM server at {base}: {why}; is it up?") from None
@@ -289,7 +289,7 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
         http.close()
 
 
-def told_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
+def reported_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     """Return the tokens that a reply reports, or None if it reports none.
 
     An impossible count is dropped without the others. Prompt tokens include those that the

@@ -359,7 +359,7 @@ def _close_all(free: dict[Any, list[_Connection]]) -> None:
             connections.pop().close()
 
 
-def hung_up(error: BaseException) -> bool:
+def server_closed_connection(error: BaseException) -> bool:
     """Return True if the server took the connection and closed it without a word."""
     return isinstance(error.__cause__, RemoteDisconnected)
 

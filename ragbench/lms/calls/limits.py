@@ -100,11 +100,11 @@ _ROUNDING = 1e-9  # of sums of dollars
 #: Guards all that is spent; told of whenever a call ends.
 _turn = threading.Condition()
 #: The blocks that are open in this process, for threads that carry no context.
-_open: tuple[Spent, ...] = ()
+_open: tuple[RequestUsage, ...] = ()
 
 
 @dataclass
-class Spent:
+class RequestUsage:
     """The amounts spent under `limits`, and the limit that ended them; see `spending`."""
 
     limits: Limits
@@ -184,11 +184,11 @@ class Reservation:
         self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
 
 
-class _Active(tuple[Spent, ...]):
+class _Active(tuple[RequestUsage, ...]):
     """The blocks around the calls of a context, the innermost last."""
 
 
-def active() -> tuple[Spent, ...]:
+def active() -> tuple[RequestUsage, ...]:
     """Return the limits that a call falls under which begins now, the innermost last."""
     inner = current().get(_Active)
     if inner is None:
@@ -197,10 +197,10 @@ def active() -> tuple[Spent, ...]:
 
 
 @contextmanager
-def spending(limits: Limits) -> Iterator[Spent]:
+def spending(limits: Limits) -> Iterator[RequestUsage]:
     """Keep `limits` over all calls that are made inside the block, which may end by `stop`."""
     global _open
-    spent = Spent(limits)
+    spent = RequestUsage(limits)
     around = _Active((*active(), spent))
     with _turn:
         _open = (*_open, spent)
@@ -236,7 +236,7 @@ def check_limits() -> None:
         raise StoppedError(limit)
 
 
-def stop(error: RagbenchError, *, by: str, spent: Sequence[Spent] | None = None) -> None:
+def stop(error: RagbenchError, *, by: str, spent: Sequence[RequestUsage] | None = None) -> None:
     """Refuse new calls in the innermost block of `spent`, which ends with `error`.
 
     `by` names the server that is to blame: what a table of what there is says it was stopped by.
@@ -274,7 +274,7 @@ class Scope:
     between two attempts, is still held to the limits under which it began.
     """
 
-    spent: tuple[Spent, ...] = ()
+    spent: tuple[RequestUsage, ...] = ()
     deadline: Deadline | None = None
 
     @classmethod

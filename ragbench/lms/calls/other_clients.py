@@ -100,12 +100,12 @@ class LocalClient(Client):
 #: what the other one would have put into its history.
 INNER = "ragbench_inner"
 _FEATURE = "an LM of one's own"
-#: The setting of DSPy that holds the call of an LM that was handed over, as `Asked`.
+#: The setting of DSPy that holds the call of an LM that was handed over, as `LMRequest`.
 ASKED = "ragbench_asked"
 
 
 @dataclass(frozen=True)
-class Asked:
+class LMRequest:
     """A call as a module made it: the request and all its settings."""
 
     prompt: Any
@@ -115,7 +115,7 @@ class Asked:
     at_call: Mapping[str, Any]
 
 
-class GivenClient(Client):
+class UserLMClient(Client):
     """A model behind a user-provided `dspy.LM`, which answers unchanged and without its cache.
 
     Where the call is known (`ASKED`) the LM is called just so; else it is sent the request.
@@ -134,7 +134,7 @@ class GivenClient(Client):
         quiet: dict[str, Any] = {"usage_tracker": None, "callbacks": [], "disable_history": False}
         with dspy.context(**{INNER: noted, ASKED: None}, **quiet, send_stream=None):
             try:
-                if isinstance(call, Asked):
+                if isinstance(call, LMRequest):
                     outputs = self._outputs(call)
                 else:
                     outputs = self._lm(replace(request, model=self._lm.model))
@@ -143,7 +143,7 @@ class GivenClient(Client):
         response = self._response(outputs, noted, request)
         return replace(response, usage=_whole(response.usage, self.provider))
 
-    def _outputs(self, call: Asked) -> Any:
+    def _outputs(self, call: LMRequest) -> Any:
         """Return what the LM gives for the call; a setting that was taken away since is None."""
         settings: dict[str, Any] = dict.fromkeys(self._lm.kwargs.keys() - CLIENT_SETTINGS)
         for name, value in call.settings.items():
@@ -226,7 +226,7 @@ def _whole(usage: Usage, provider: str) -> Usage:
     return Usage()
 
 
-class LiteLLMClient(GivenClient):
+class LiteLLMClient(UserLMClient):
     """A model behind any provider of LiteLLM, which sends by the one HTTP client."""
 
     def __init__(

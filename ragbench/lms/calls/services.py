@@ -14,7 +14,7 @@ from dspy.lm15 import LM15Error, OpenAIChatLM
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import file_call
 from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Answered, Breaker, Caller, reason
-from ragbench.lms.calls.client import told_usage
+from ragbench.lms.calls.client import reported_usage
 from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
@@ -214,7 +214,7 @@ def _counted(reply: Any, most: int) -> int:
     if not isinstance(stated, Mapping):
         return 0
     total = {"prompt_tokens": stated.get("total_tokens")}
-    usage = told_usage({"usage": {**total, **stated}}, "")
+    usage = reported_usage({"usage": {**total, **stated}}, "")
     count = (usage and usage.input_tokens) or 0
     return count if count <= most else 0
 

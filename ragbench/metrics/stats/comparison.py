@@ -236,7 +236,7 @@ def compare_scores(
         interval = estimate.interval()
         p = estimate.p_value()
         if method.margin is not None:
-            p_equivalent = estimate.p_beyond(method.margin)
+            p_equivalent = estimate.equivalence_p(method.margin)
     most_expensive = None
     if bounds is None:
         p = None

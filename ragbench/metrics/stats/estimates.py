@@ -135,10 +135,10 @@ class MeanEstimate:
         return self._p_of_distance(abs(self.centre))
 
     def p_at_most(self, null: float) -> float:
-        """Return the p-value of a mean of at most `null`, doubled as in `p_beyond`."""
+        """Return the p-value of a mean of at most `null`, doubled as in `equivalence_p`."""
         return self._p_of_distance(self.centre - null)
 
-    def p_beyond(self, margin: float) -> float:
+    def equivalence_p(self, margin: float) -> float:
         """Return the p-value of a mean outside ±`margin`, by two one-sided tests.
 
         It is doubled, so that it is at most 0.05 if and only if the 95 % interval is inside the

@@ -70,7 +70,7 @@ def variance_of_one(scores: Floats) -> float:
     return float(within.sum()) / float(scores.shape[1]) ** 2
 
 
-def differ_as_wholes(scores: Floats, clusters: Clusters = None) -> bool:
+def repeats_differ(scores: Floats, clusters: Clusters = None) -> bool:
     """Return True if three or more repeats differ in level by more than chance.
 
     Args:
@@ -126,8 +126,8 @@ def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
     of_repeats = min(variance, of_repeats)
     quantile = t_quantile(0.975, estimate.df)
     return Shares(
-        again_a=spread_again(a),
-        again_b=spread_again(b),
+        again_a=repeatability_limit(a),
+        again_b=repeatability_limit(b),
         of_repeats=of_repeats / variance,
         half=quantile * math.sqrt(variance),
         twice_questions=quantile * math.sqrt(variance / 2),
@@ -135,7 +135,7 @@ def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
     )
 
 
-def spread_again(scores: Floats) -> float | None:
+def repeatability_limit(scores: Floats) -> float | None:
     """Return the largest difference between two repeats of a system in 95 % of cases.
 
     Args:

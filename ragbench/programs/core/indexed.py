@@ -11,7 +11,7 @@ from ragbench.programs.core.program import CallKind, K, RAGProgram, finders_of
 from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Trace, role_lm
 from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
-from ragbench.retrievers.lm_index import LMIndex, at_once
+from ragbench.retrievers.lm_index import LMIndex, map_concurrently
 from ragbench.signatures import role_of
 
 
@@ -57,7 +57,7 @@ class IndexProgram(RAGProgram[K]):
                 rows.update(dict.fromkeys(context))
         with dspy.context(lm=self._index_lm()):
             self.index_kind.read_ahead(corpus.subset(list(rows)), progress, **self._settings())
-        indexes = at_once(
+        indexes = map_concurrently(
             lambda text: self.index_of(retriever.for_question(text)),
             questions,
             progress,

@@ -22,8 +22,8 @@ from ragbench.context import current, use
 from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import is_refusal
-from ragbench.programs.core.asked import example_of
-from ragbench.programs.core.departures import Autonomy, Family, sources
+from ragbench.programs.core.current_example import example_of
+from ragbench.programs.core.deviations import Autonomy, Family, sources
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording

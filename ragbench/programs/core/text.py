@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from ragbench.metrics import is_refusal, tokens
 from ragbench.passages import Passage
 from ragbench.sentences import split_sentences
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 # A later sub-question refers to an earlier answer as {1}. Models also write {n1}, {answer 1}
 # and #1.

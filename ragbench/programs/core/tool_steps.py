@@ -24,7 +24,7 @@ class ToolUse(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Done:
+class ToolStepRecord:
     """A completed tool use: its turn, the thought before it, and its observation."""
 
     turn: int
@@ -38,11 +38,13 @@ class Done:
         """Estimated number of tokens of the step in a prompt."""
         return estimate_tokens(self.thought + self.use.tool + self.use.shown + self.observation)
 
-    def repeats_one_of(self, earlier: Sequence[Done]) -> bool:
+    def repeats_one_of(self, earlier: Sequence[ToolStepRecord]) -> bool:
         return (self.use, self.observation) in [(step.use, step.observation) for step in earlier]
 
 
-def shown_again(done: Sequence[Done], max_tokens: int, *, mark: bool = True) -> list[Done]:
+def format_recent_steps(
+    done: Sequence[ToolStepRecord], max_tokens: int, *, mark: bool = True
+) -> list[ToolStepRecord]:
     """Return the newest steps that fit a prompt.
 
     Args:
@@ -69,7 +71,7 @@ def _reference(line: str) -> str:
     return line
 
 
-def _marked(done: Sequence[Done]) -> list[Done]:
+def _marked(done: Sequence[ToolStepRecord]) -> list[ToolStepRecord]:
     seen: set[str] = set()
     steps = []
     for index, step in enumerate(done):
@@ -83,7 +85,7 @@ def _marked(done: Sequence[Done]) -> list[Done]:
     return steps
 
 
-def idle(done: Sequence[Done]) -> list[Done]:
+def idle(done: Sequence[ToolStepRecord]) -> list[ToolStepRecord]:
     """List the repeated steps since the last step with a new observation."""
     steps = []
     for index in range(len(done) - 1, -1, -1):
@@ -94,7 +96,7 @@ def idle(done: Sequence[Done]) -> list[Done]:
     return steps
 
 
-def rendered(done: Sequence[Done]) -> str:
+def rendered(done: Sequence[ToolStepRecord]) -> str:
     """Render the steps as plain numbered text."""
     blocks = []
     for step in done:

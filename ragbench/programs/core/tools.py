@@ -21,7 +21,7 @@ from ragbench.metrics import normalise_answer
 from ragbench.programs.core import tool_steps
 from ragbench.programs.core.program import predict
 from ragbench.programs.core.text import is_answer
-from ragbench.programs.core.tool_steps import Done as Done, ToolUse as ToolUse
+from ragbench.programs.core.tool_steps import ToolStepRecord as ToolStepRecord, ToolUse as ToolUse
 from ragbench.programs.core.trace import StopReason, Trace, role_lm
 from ragbench.signatures import ToolTurn
 from ragbench.user_code import contained
@@ -50,7 +50,7 @@ def guards_of(value: Any) -> Any:
     return words.get(text.lower(), value)
 
 
-class Seen(NamedTuple):
+class ToolResult(NamedTuple):
     """The result of a tool: the observation, its passages, and the corpus texts in it.
 
     `retrieved` is None if the tool shows passages unchanged. `empty` marks an observation that only
@@ -94,11 +94,11 @@ class Toolbox:
     def question_search(self) -> ToolUse:
         raise NotImplementedError
 
-    def use(self, use: ToolUse) -> Seen:
+    def use(self, use: ToolUse) -> ToolResult:
         tool = self.tools.get(use.tool)
         if tool is None:
             choices = ", ".join(self.tools)
-            return Seen(f"There is no tool {use.tool}. Use one of {choices}.", empty=True)
+            return ToolResult(f"There is no tool {use.tool}. Use one of {choices}.", empty=True)
         name, *optional = tool.args
         # Small models rename arguments. If no argument matches the tool's name, use the first.
         values = (value for key, value in use.arguments.items() if key != "top_k")
@@ -107,19 +107,19 @@ class Toolbox:
         else:
             value = next(values, None)
         if not tool_steps.shown_text(value):
-            return Seen(f"{use.tool} needs the argument {name}.", empty=True)
+            return ToolResult(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
             value = tool_steps.argument_text(value)
         extra = {name: use.arguments[name] for name in optional if name in use.arguments}
         before = len(self.trace.searches)
         with contained("the tool", "tool"):
             seen = tool.func(value, **extra)
-        if isinstance(seen, Seen):
+        if isinstance(seen, ToolResult):
             return seen
         pids: list[str] = []
         for search in self.trace.searches[before:]:
             pids += search.pids
-        return Seen(str(seen), tuple(pids))
+        return ToolResult(str(seen), tuple(pids))
 
 
 def tool_predictor(
@@ -189,7 +189,7 @@ class ToolLoop:
     parallel: bool = False
     token_budget: float = float("inf")
     config: Mapping[str, Any] = field(default_factory=dict)
-    done: list[Done] = field(default_factory=list)
+    done: list[ToolStepRecord] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.trace = self.box.trace
@@ -240,7 +240,7 @@ class ToolLoop:
 
     def _use(self, use: ToolUse, turn: Turn, number: int) -> None:
         seen = self.box.use(use)
-        self.done.append(Done(number, turn.shown, use, seen.observation, seen.empty))
+        self.done.append(ToolStepRecord(number, turn.shown, use, seen.observation, seen.empty))
         texts = {} if seen.retrieved is None else {"retrieved": list(seen.retrieved)}
         self.trace.step(
             use.tool,
@@ -277,7 +277,7 @@ class ToolLoop:
             self.trace.step("answer", input=self.trace.question, observation=text)
         return text
 
-    def turn(self, done: Sequence[Done], turns_left: int) -> Turn:
+    def turn(self, done: Sequence[ToolStepRecord], turns_left: int) -> Turn:
         if self.native:
             reply = self._converse(done)
             text = tool_steps.argument_text(reply.answer)
@@ -301,11 +301,13 @@ class ToolLoop:
         so_far = answer if is_answer(answer) else ""
         return Turn(thought, so_far, (ToolUse(reply.tool, {name: value}),))
 
-    def _shown(self, done: Sequence[Done]) -> list[Done]:
-        return tool_steps.shown_again(done, self.context_tokens, mark="repeated" in self.guards)
+    def _shown(self, done: Sequence[ToolStepRecord]) -> list[ToolStepRecord]:
+        return tool_steps.format_recent_steps(
+            done, self.context_tokens, mark="repeated" in self.guards
+        )
 
     def _typed(
-        self, done: Sequence[Done], turns_left: int, *, last: bool = False
+        self, done: Sequence[ToolStepRecord], turns_left: int, *, last: bool = False
     ) -> dspy.Prediction:
         """Return the reply of a typed turn. The `last` turn can only finish."""
         tools = {} if last else self.box.tools
@@ -321,7 +323,7 @@ class ToolLoop:
             **settings,
         )
 
-    def _converse(self, done: Sequence[Done], *, last: bool = False) -> dspy.Prediction:
+    def _converse(self, done: Sequence[ToolStepRecord], *, last: bool = False) -> dspy.Prediction:
         """Return the reply of a native turn. The `last` turn is the answer."""
         history: list[dict[str, Any]] = []
         for _, steps in groupby(self._shown(done), key=lambda step: step.turn):

@@ -13,8 +13,8 @@ from ragbench.programs.core import jaccard
 from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.retrievers import Passage, words_of
+from ragbench.text_normalization import question_key
 from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
-from ragbench.words import question_key
 
 #: Thresholds of the fallback: distinct passages, share of successful look-ups, mean confidence, and
 #: mean entropy in bits.
@@ -52,7 +52,7 @@ _SYNONYM = re.compile(r"\b(" + "|".join(map(re.escape, SYNONYMS)) + r")(?: of)?\
 
 
 @dataclass(frozen=True)
-class LookedUp:
+class QueryResult:
     """The result of a look-up. `unbound` lists the wanted variables without a value.
 
     A computed look-up has `searched=False`.
@@ -90,7 +90,7 @@ class LookedUp:
         }
 
 
-def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool) -> list[str]:
+def triggers(graph: PlanGraph, looked_up: Sequence[QueryResult], *, published: bool) -> list[str]:
     """Return the reasons to search more.
 
     - passages: too few distinct passages.
@@ -125,7 +125,7 @@ def triggers(graph: PlanGraph, looked_up: Sequence[LookedUp], *, published: bool
     return [name for name, holds in fired.items() if holds]
 
 
-def reformulations(question: str, looked_up: Sequence[LookedUp], *, most: int) -> list[LookUp]:
+def reformulations(question: str, looked_up: Sequence[QueryResult], *, most: int) -> list[LookUp]:
     """Return new look-ups, f1, f2, ..., for the fallback.
 
     Their queries, in order: the weakest look-up with synonyms, or without question words; the
@@ -181,7 +181,7 @@ class Evidence(NamedTuple):
     line: Line
 
 
-def assemble(looked_up: Sequence[LookedUp], *, max_tokens: int) -> tuple[list[Evidence], int]:
+def assemble(looked_up: Sequence[QueryResult], *, max_tokens: int) -> tuple[list[Evidence], int]:
     """Select the evidence of all look-ups.
 
     Args:

@@ -30,11 +30,11 @@ from ragbench.programs.core import (
 )
 from ragbench.programs.core.trace import sampling
 from ragbench.programs.lookahead import evidence as evidences, plan as plans
-from ragbench.programs.lookahead.evidence import Evidence, LookedUp
+from ragbench.programs.lookahead.evidence import Evidence, QueryResult
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source
 from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 #: Weight of a look-up's novelty in its utility.
 _NOVELTY_WEIGHT = 0.3
@@ -70,7 +70,7 @@ class Run:
     """The look-ups of one question so far. `spent` is True after a limit removed something."""
 
     trace: Trace
-    looked_up: list[LookedUp] = field(default_factory=list)
+    looked_up: list[QueryResult] = field(default_factory=list)
     values: dict[Source, tuple[str, ...]] = field(default_factory=dict)
     spent: bool = False
 
@@ -204,7 +204,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return plans.single(trace.question)
         return pruned
 
-    def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[LookedUp]:
+    def _searched(self, run: Run, nodes: Sequence[LookUp]) -> list[QueryResult]:
         """Search for each of `nodes`. Queries beyond the budget find no passages."""
         trace = run.trace
         keep = self.knobs.variables == "keep"
@@ -235,16 +235,16 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
                 if query in hits:
                     rankings.append(hits[query])
             passages = rankings[0] if len(rankings) == 1 else core.fuse(rankings)
-            done.append(LookedUp(node, tuple(queries), tuple(passages)))
+            done.append(QueryResult(node, tuple(queries), tuple(passages)))
             notes = {"node": node.id, "op": node.op, "unresolved": unresolved}
             trace.step("search", input=" / ".join(queries), of=passages, notes=notes)
         for node in computed:
             queries = filled(node)[0][:1] or [node.query]
             trace.step("compute", input=queries[0], notes={"node": node.id, "op": node.op})
-            done.append(LookedUp(node, tuple(queries), searched=False))
+            done.append(QueryResult(node, tuple(queries), searched=False))
         return done
 
-    def _best(self, trace: Trace, item: LookedUp) -> tuple[Passage, ...]:
+    def _best(self, trace: Trace, item: QueryResult) -> tuple[Passage, ...]:
         reranker = make_reranker(self.knobs.rerank)
         if reranker is None or len(item.passages) < 2:
             return item.passages
@@ -259,7 +259,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         relevant = [p for p in best if p.score >= self.knobs.rerank_min] or best
         return tuple(relevant[: self.knobs.rerank_keep])
 
-    def _bound(self, run: Run, graph: PlanGraph, done: list[LookedUp]) -> list[LookedUp]:
+    def _bound(self, run: Run, graph: PlanGraph, done: list[QueryResult]) -> list[QueryResult]:
         """Return `done` with the values of the variables that later look-ups use."""
         jobs = []
         for item in done:
@@ -287,7 +287,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         return bound
 
     def _values(
-        self, trace: Trace, item: LookedUp, passages: Passages, variables: Sequence[str]
+        self, trace: Trace, item: QueryResult, passages: Passages, variables: Sequence[str]
     ) -> dict[str, tuple[str, ...]]:
         reply = trace.ask(
             self.bind,

@@ -18,7 +18,7 @@ from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import one_line
 from ragbench.programs.self_rag.grades import SelfRAGKnobs, share
 from ragbench.retrievers import Passage
-from ragbench.words import question_key, words
+from ragbench.text_normalization import question_key, words
 
 
 @dataclass(frozen=True)

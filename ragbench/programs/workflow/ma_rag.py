@@ -42,7 +42,7 @@ class MARAGKnobs(ProgramKnobs):
 
 
 @dataclass(frozen=True)
-class Done:
+class CompletedStep:
     """A completed step: its task, its notes, and its answer."""
 
     task: str
@@ -85,7 +85,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         self.summarize = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:
-        done: list[Done] = []
+        done: list[CompletedStep] = []
         plan: list[str] = []
         reason: core.StopReason = "no_progress"
         # Without a planner, another attempt has the same plan.
@@ -103,7 +103,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         tasks = [{"id": f"s{n}", "question": step} for n, step in enumerate(plan, start=1)]
         return trace.prediction(answer, reason, plan=tasks)
 
-    def _plan(self, trace: Trace, done: list[Done]) -> list[str]:
+    def _plan(self, trace: Trace, done: list[CompletedStep]) -> list[str]:
         if not self.knobs.planner:
             return [trace.question]
         history = [step.line for step in done]
@@ -116,7 +116,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         trace.step("plan", thought=thought, observation="\n".join(steps))
         return steps or [trace.question]
 
-    def _follow(self, trace: Trace, plan: list[str], done: list[Done]) -> bool:
+    def _follow(self, trace: Trace, plan: list[str], done: list[CompletedStep]) -> bool:
         """Add the steps of `plan` to `done`. Return False at the first failed step."""
         for step in plan:
             kind, task = self._defined(trace, plan, step, done) if done else ("lookup", step)
@@ -127,7 +127,7 @@ class MARAG(RAGProgram[MARAGKnobs]):
         return True
 
     def _defined(
-        self, trace: Trace, plan: list[str], step: str, done: list[Done]
+        self, trace: Trace, plan: list[str], step: str, done: list[CompletedStep]
     ) -> tuple[str, str]:
         nothing = {"kind": "lookup"}
         history = [earlier.line for earlier in done]
@@ -157,12 +157,14 @@ class MARAG(RAGProgram[MARAGKnobs]):
         trace.step("extract", input=task, observation="\n".join(notes), of=passages)
         return notes
 
-    def _answered(self, trace: Trace, kind: str, task: str, notes: list[str]) -> Done:
+    def _answered(self, trace: Trace, kind: str, task: str, notes: list[str]) -> CompletedStep:
         cold: dict[str, Any] = {"config": {"temperature": 0.0}} if kind == "aggregate" else {}
         reply = trace.ask(self.answer_task, notes=notes, question=task, **cold)
         answer = reply.answer
         rating = min(max(int(reply.rating), 0), 10)
-        done = Done(task, tuple(notes), answer, bool(reply.success) and is_answer(answer), rating)
+        done = CompletedStep(
+            task, tuple(notes), answer, bool(reply.success) and is_answer(answer), rating
+        )
         trace.step(
             "task",
             input=task,

@@ -25,7 +25,7 @@ from ragbench.programs.core import (
 from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 #: Question -> those of its passages that were judged relevant.
 Judged = dict[str, Passages]

@@ -23,7 +23,7 @@ from ragbench.programs.core.program import NO_ANSWER
 from ragbench.programs.core.text import by_number, numbered
 from ragbench.programs.workflow.judged import JudgedKnobs, JudgedPassages
 from ragbench.retrievers import Passage
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 #: Maximum number of follow-up questions.
 _MAX_FOLLOW_UPS = 3

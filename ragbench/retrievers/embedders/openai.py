@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ragbench.errors import LMSetupError, LMUnavailableError
-from ragbench.kept import KeptRows
 from ragbench.ledger import count
 from ragbench.lms.calls import Server, Service, TextsRefusedError, TooLargeError, check_price
 from ragbench.lms.prices import map_entry
@@ -24,6 +23,7 @@ from ragbench.paths import cache_root
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedder, Vectors, by_index, normalized
+from ragbench.sqlite_cache import CachedRows
 
 _log = get(__name__)
 
@@ -46,7 +46,7 @@ _RATE = 3000.0
 _SHARE = struct.Struct("<qd")
 
 
-class Kept(NamedTuple):
+class CachedVector(NamedTuple):
     """A vector, and this text's share of the tokens and the seconds of the call that made it."""
 
     vector: Vectors
@@ -60,7 +60,7 @@ class OpenAIEmbedder(Embedder):
     service: Service
     in_process = False
 
-    def __init__(self, model: str, *, api_base: str = "", cache: KeptRows | None = None) -> None:
+    def __init__(self, model: str, *, api_base: str = "", cache: CachedRows | None = None) -> None:
         super().__init__(f"openai/{model}")
         if not api_base and not key_in("OPENAI_API_KEY"):
             raise LMSetupError(
@@ -79,7 +79,7 @@ class OpenAIEmbedder(Embedder):
         self._asks_floats = True
         self._cut = 0  # texts that were too long
         self._failure: LMUnavailableError | None = None
-        self._cache = cache or KeptRows(cache_root() / "embeddings.sqlite")
+        self._cache = cache or CachedRows(cache_root() / "embeddings.sqlite")
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
         self.service = Service(
             f"embedder {self.identity}",
@@ -200,12 +200,12 @@ class OpenAIEmbedder(Embedder):
                 if len(beginning) < _SHORTEST_CUT:
                     raise
 
-    def _known(self, texts: Sequence[str]) -> dict[str, Kept]:
+    def _known(self, texts: Sequence[str]) -> dict[str, CachedVector]:
         keys = {self._key(text): text for text in texts}
         cached = {}
         for key, value in self._cache.get(list(keys)).items():
             row = np.frombuffer(value[: -_SHARE.size], dtype=np.float32)
-            cached[keys[key]] = Kept(row, *_SHARE.unpack(value[-_SHARE.size :]))
+            cached[keys[key]] = CachedVector(row, *_SHARE.unpack(value[-_SHARE.size :]))
         return cached
 
     def _key(self, text: str) -> bytes:
@@ -243,12 +243,12 @@ class OpenAIEmbedder(Embedder):
         return tokens * self._price
 
 
-def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[Kept]:
+def _shares(texts: Sequence[str], vectors: Vectors, call: Call) -> list[CachedVector]:
     """Return each text's vector and share of `call`, by length. Shares sum to the whole."""
     ends = np.cumsum(list(map(len, texts)))
     tokens = np.diff(ends * call.prompt_tokens // ends[-1], prepend=0).tolist()
     seconds = np.diff(ends * call.latency_s / ends[-1], prepend=0).tolist()
-    return [Kept(*share) for share in zip(vectors, tokens, seconds, strict=True)]
+    return [CachedVector(*share) for share in zip(vectors, tokens, seconds, strict=True)]
 
 
 def _checked(reply: Any, texts: Sequence[str]) -> Vectors:

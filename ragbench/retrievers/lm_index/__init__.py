@@ -17,5 +17,5 @@ from ragbench.retrievers.lm_index.linear import (
     by_spacy,
     plain_names,
 )
-from ragbench.retrievers.lm_index.replies import at_once
+from ragbench.retrievers.lm_index.replies import map_concurrently
 from ragbench.retrievers.lm_index.tree import GistIndex, GistSettings, SummaryTree, TreeSettings

@@ -13,7 +13,6 @@ from pydantic import Field, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from ragbench.errors import needs_extra
-from ragbench.kept import KeptRows
 from ragbench.knobs import Knobs
 from ragbench.ledger import file_call, open_ledger
 from ragbench.passages import Corpus, Passage
@@ -22,6 +21,7 @@ from ragbench.retrievers.base import Progress, Retriever, progress_of
 from ragbench.retrievers.embedders import Embedder, Vectors, make_embedder
 from ragbench.retrievers.lm_index.replies import LOSSES, IndexLM
 from ragbench.retrievers.store import IndexStore, opened
+from ragbench.sqlite_cache import CachedRows
 
 #: Passages from which an index is stored. A smaller one is made of kept replies sooner.
 STORED_FROM = 100
@@ -208,12 +208,12 @@ def passage_text(passage: Passage) -> str:
     return f"{passage.title} {passage.text}".strip()
 
 
-def open_replies() -> KeptRows:
+def open_replies() -> CachedRows:
     """Open the stored replies."""
     return _opened(IndexStore().root / "replies.sqlite")
 
 
-_opened = cache(KeptRows)
+_opened = cache(CachedRows)
 
 
 Floats = npt.NDArray[np.float64]

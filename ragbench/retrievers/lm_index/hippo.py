@@ -20,10 +20,10 @@ from ragbench.retrievers.dense import make_index, nearest
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, Floats, WalkIndex, best_first
 from ragbench.retrievers.lm_index.linear import by_lm
-from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
 from ragbench.retrievers.scores import min_max
 from ragbench.signatures import ExtractAllTriples, ExtractEntities, ExtractTriples
-from ragbench.words import fold
+from ragbench.text_normalization import fold
 
 #: Subject, relation and object, cleaned.
 FactText = tuple[str, str, str]
@@ -99,7 +99,7 @@ class HippoIndex(WalkIndex):
                 reply = lm.ask(ExtractAllTriples, text=text)
             return facts_of(reply.values.get("triples") or [])
 
-        return at_once(read, list(map(str, self.corpus)), progress, "facts of passages")
+        return map_concurrently(read, list(map(str, self.corpus)), progress, "facts of passages")
 
     def _join(self, read: list[list[FactText]], lm: IndexLM, progress: Progress | None) -> None:
         self.facts_read = list(dict.fromkeys(chain.from_iterable(read)))

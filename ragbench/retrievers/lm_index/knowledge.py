@@ -19,7 +19,7 @@ from ragbench.errors import needs_extra
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index import light
 from ragbench.retrievers.lm_index.base import best_first
-from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
 from ragbench.signatures import ExtractGraph, ReportCommunity, Summarize
 from ragbench.tokens import estimate_tokens
 
@@ -220,7 +220,9 @@ class KnowledgeGraph(light.GraphIndex):
             return written or " ".join(descriptions[place].split()[:words])
 
         long = [place for place, text in enumerate(descriptions) if len(text.split()) > words]
-        for place, text in zip(long, at_once(summary, long, progress, "descriptions"), strict=True):
+        for place, text in zip(
+            long, map_concurrently(summary, long, progress, "descriptions"), strict=True
+        ):
             descriptions[place] = text
         return descriptions
 
@@ -274,7 +276,7 @@ class KnowledgeGraph(light.GraphIndex):
 
         for level in sorted({community.level for community in communities}, reverse=True):
             wave = [i for i, community in enumerate(communities) if community.level == level]
-            reports = at_once(report, wave, progress, "reports on communities")
+            reports = map_concurrently(report, wave, progress, "reports on communities")
             reports_by_community |= dict(zip(wave, reports, strict=True))
         return [reports_by_community[i] for i in sorted(reports_by_community)]
 

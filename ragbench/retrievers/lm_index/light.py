@@ -19,7 +19,7 @@ from pydantic import Field
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
-from ragbench.retrievers.lm_index.replies import CUT, IndexLM, at_once
+from ragbench.retrievers.lm_index.replies import CUT, IndexLM, map_concurrently
 from ragbench.signatures import ExtractKeyedGraph
 
 #: A strength that no sum of them makes infinite.
@@ -258,7 +258,7 @@ class GraphIndex(LMIndex):
                     break
             return extraction
 
-        return at_once(read, list(map(str, self.corpus)), progress, "graph of passages")
+        return map_concurrently(read, list(map(str, self.corpus)), progress, "graph of passages")
 
 
 class LightSettings(GraphSettings):

@@ -22,11 +22,11 @@ from ragbench.errors import ConfigError, needs_extra
 from ragbench.passages import Passage
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index.base import NONE, LMIndexSettings, WalkIndex, passage_text
-from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
 from ragbench.retrievers.scores import min_max
 from ragbench.sentences import split_sentences
 from ragbench.signatures import ExtractEntities
-from ragbench.words import clean, fold, words
+from ragbench.text_normalization import clean, fold, words
 
 #: Numbers, of which LinearRAG makes no entities.
 _NUMBERS = frozenset({"ORDINAL", "CARDINAL"})
@@ -224,7 +224,9 @@ class LinearIndex(WalkIndex):
             return by_spacy(texts, self.settings.spacy_pipeline)
         if self.settings.entities == "regex":
             return [by_pattern(clean(text)) for text in texts]
-        return at_once(lambda text: by_lm(lm, text), texts, progress, "entities of passages")
+        return map_concurrently(
+            lambda text: by_lm(lm, text), texts, progress, "entities of passages"
+        )
 
     def _join(self, read: list[list[str]], lm: IndexLM, progress: Progress | None) -> None:
         held: dict[str, dict[str, None]] = {}  # sentence -> entities

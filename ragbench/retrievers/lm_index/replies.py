@@ -21,12 +21,12 @@ from dspy import AdapterParseError, ContextWindowExceededError
 from pydantic_core import to_jsonable_python
 
 from ragbench.context import current, use
-from ragbench.kept import KeptRows
 from ragbench.ledger import file_call, open_ledger
 from ragbench.logs import get
 from ragbench.record import Call, parse_call
 from ragbench.retrievers.base import Progress
 from ragbench.signatures import role_of
+from ragbench.sqlite_cache import CachedRows
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -61,7 +61,7 @@ class IndexLM:
     `joining` is True once prompts depend on information extracted from the passages.
     """
 
-    def __init__(self, rows: KeptRows) -> None:
+    def __init__(self, rows: CachedRows) -> None:
         self._rows = rows
         self.joining = False
         self._lock = threading.Lock()
@@ -103,7 +103,7 @@ class IndexLM:
         return IndexReply(**{**row, "calls": tuple(map(parse_call, row["calls"]))})
 
 
-def at_once(
+def map_concurrently(
     function: Callable[[Item], Result],
     items: Sequence[Item],
     progress: Progress | None = None,

@@ -26,7 +26,7 @@ from ragbench.passages import Passage
 from ragbench.retrievers.base import Progress, runs
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
-from ragbench.retrievers.lm_index.replies import IndexLM, at_once
+from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
 from ragbench.signatures import Summarize
 from ragbench.tokens import estimate_tokens, first_tokens
 
@@ -122,7 +122,9 @@ class SummaryTree(LMIndex):
             texts_by_cluster = []
             for rows in clusters:
                 texts_by_cluster.append([texts[layer[row]] for row in rows])
-            new = at_once(summary, texts_by_cluster, progress, f"summaries of layer {len(vectors)}")
+            new = map_concurrently(
+                summary, texts_by_cluster, progress, f"summaries of layer {len(vectors)}"
+            )
             for text, rows in zip(new, clusters, strict=True):
                 summaries.append(Summary(text, tuple(layer[row] for row in rows), len(vectors)))
             vectors.append(self._embedded(new))
@@ -182,7 +184,7 @@ class GistIndex(LMIndex):
             return written or first_tokens(" ".join(stretch_texts), words)
 
         stretches = runs(list(map(estimate_tokens, texts)), self.settings.stretch_tokens)
-        return at_once(gist, stretches, progress, "gists of passages")
+        return map_concurrently(gist, stretches, progress, "gists of passages")
 
     def _join(self, read: list[str], lm: IndexLM, progress: Progress | None) -> None:
         self.gists = read

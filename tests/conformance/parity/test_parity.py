@@ -5,7 +5,7 @@
 - `systems/`: a case per system, with its inputs, commit and date
   (`python -m benchmarks.parity SYSTEM --official CHECKOUT --record FILE`).
 
-Every accepted difference stands in `departures.json` with the words of the documentation that state
+Every accepted difference stands in `deviations.json` with the words of the documentation that state
 it.
 """
 
@@ -34,14 +34,14 @@ def read(name: str) -> Any:
 
 
 FACTS, ARAG = read("official_scores.json"), read("arag_eval.json")
-DEPARTURES: list[dict[str, Any]] = read("departures.json")
+DEVIATIONS: list[dict[str, Any]] = read("deviations.json")
 SYSTEMS: dict[str, Any] = {
     path.stem: read(f"systems/{path.name}") for path in sorted((FOLDER / "systems").glob("*.json"))
 }
 
 
 def test_every_departure_is_stated_in_the_documentation() -> None:
-    for row in DEPARTURES:
+    for row in DEVIATIONS:
         text = " ".join((FOLDER.parents[2] / row["docs"]).read_text("utf-8").split())
         assert row["stated"] in text, row["stated"]
 
@@ -86,7 +86,7 @@ def test_every_score_is_the_official_one_but_for_the_departures() -> None:
     }
     expected = {
         (row["part"], row["at"], row["score"]): (row["official"], row["ours"])
-        for row in DEPARTURES if row["case"] == "official_scores"
+        for row in DEVIATIONS if row["case"] == "official_scores"
     }  # fmt: skip
     assert different.keys() == expected.keys()
     for key, scores in different.items():
@@ -104,7 +104,7 @@ def predicted(row: dict[str, Any]) -> Record:
     return answered(row["qid"], answer, answers=[row["gold"]], scores=scores)
 
 
-OF_ARAG = [row for row in DEPARTURES if row["case"] == "arag_eval"]
+OF_ARAG = [row for row in DEVIATIONS if row["case"] == "arag_eval"]
 
 
 @pytest.mark.parametrize(("name", "metric"), [("contain", "contain"), ("llm", "judge_arag")])
@@ -146,13 +146,13 @@ PARTS = [(system, part) for system, case in SYSTEMS.items() for part in case["pa
 def test_every_outcome_is_the_official_one_but_for_the_departures(system: str, part: str) -> None:
     rows = SYSTEMS[system]["parts"][part]
     accepted = {
-        row["at"]: row for row in DEPARTURES if (row["case"], row.get("part")) == (system, part)
+        row["at"]: row for row in DEVIATIONS if (row["case"], row.get("part")) == (system, part)
     }
     assert max(accepted, default=-1) < len(rows) > 0
     for at, row in enumerate(rows):
         found = parts(system)[part](row["input"])
         assert found == accepted.get(at, {"ours": row["official"]})["ours"], row["input"]
-        assert (found == row["official"]) is (at not in accepted), "the departure is gone"
+        assert (found == row["official"]) is (at not in accepted), "the deviation is gone"
 
 
 def test_every_case_names_its_source() -> None:

@@ -18,10 +18,10 @@ from ragbench.experiments.recommend import advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
-from ragbench.experiments.report.page.board import (
-    Board,
+from ragbench.experiments.report.page.report_data import (
     Json,
     Program,
+    ReportData,
     cell,
     names_of_texts,
     scores_of,
@@ -38,7 +38,7 @@ LABELS = {"f1": "F1", "em": "exact match"}
 PIECE = 40
 
 
-def page_data(board: Board, *, title: str, live: bool = False) -> Json:
+def page_data(board: ReportData, *, title: str, live: bool = False) -> Json:
     """Collect all that the page shows, except the traces of its questions.
 
     Args:
@@ -105,7 +105,7 @@ def page_data(board: Board, *, title: str, live: bool = False) -> Json:
     }  # fmt: skip
 
 
-def _empty_data(board: Board, live: bool) -> Json:
+def _empty_data(board: ReportData, live: bool) -> Json:
     """Return the data of a page that waits for its first record."""
     texts = empty_texts()
     group: Json = {"name": "", "about": [("b", "ragbench")]}
@@ -119,7 +119,7 @@ def _empty_data(board: Board, live: bool) -> Json:
     }  # fmt: skip
 
 
-def _give_letters(programs: Sequence[Json], board: Board) -> None:
+def _give_letters(programs: Sequence[Json], board: ReportData) -> None:
     """Add letter, rank and short name to each program; A has the best score of a group."""
     short_labels = short_names([program["name"] for program in programs])
     for places in board.groups:
@@ -139,7 +139,7 @@ def _mean_or_least(program: Json, metric: str) -> float:
     return -math.inf if mean is None else float(mean)
 
 
-def _group(board: Board, places: Sequence[int]) -> Json:
+def _group(board: ReportData, places: Sequence[int]) -> Json:
     """Describe the data that a group of programs shares."""
     runs: list[Evaluation] = []
     qids: set[str] = set()
@@ -153,7 +153,7 @@ def _group(board: Board, places: Sequence[int]) -> Json:
 
 
 def _texts(
-    board: Board, metric: str, programs: Sequence[Json], groups: Sequence[Json],
+    board: ReportData, metric: str, programs: Sequence[Json], groups: Sequence[Json],
     families: Sequence[Json],
 ) -> list[Json]:  # fmt: skip
     texts = []
@@ -173,7 +173,7 @@ def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
     return [[alias, ", ".join(models_of_alias)] for alias, models_of_alias in models.items()]
 
 
-def _run(board: Board, at: int) -> Json:
+def _run(board: ReportData, at: int) -> Json:
     run = board.runs[at]
     [place] = [n for n, program in enumerate(board.programs) if at in program.runs]
     program = board.programs[place]
@@ -186,7 +186,7 @@ def _run(board: Board, at: int) -> Json:
     }
 
 
-def _program(board: Board, program: Program) -> Json:
+def _program(board: ReportData, program: Program) -> Json:
     """Return the row of a program; usage per question is the mean over its runs."""
     runs = [board.runs[at] for at in program.runs]
     base = runs[0]
@@ -240,7 +240,9 @@ def _mean(runs: Sequence[Evaluation], metric: str) -> Json:
     return {**row, "n": len(scores_of(runs[0], metric))}
 
 
-def _family(board: Board, metric: str, places: Sequence[int], programs: Sequence[Json]) -> Json:
+def _family(
+    board: ReportData, metric: str, places: Sequence[int], programs: Sequence[Json]
+) -> Json:
     """Return the tests of a metric over the finished programs at `places`, and their advice.
 
     A run with a repaired answer format is excluded. It is a control of a verdict, which tests it.

@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from ragbench.errors import RunError, needs_extra
-from ragbench.experiments.report.page.board import Board
 from ragbench.experiments.report.page.html import page_without_traces
+from ragbench.experiments.report.page.report_data import ReportData
 from ragbench.logs import get
 from ragbench.outputs import Output
 
@@ -19,7 +19,9 @@ _BROWSERS = ("chromium", "google-chrome", "chromium-browser", "chrome")
 _INK = "body { margin: 0 } svg { display: block }"
 
 
-def write_figures(board: Board, folder: Path, format: Format, *, force: bool = False) -> list[Path]:
+def write_figures(
+    board: ReportData, folder: Path, format: Format, *, force: bool = False
+) -> list[Path]:
     """Write each plot of the page and its caption (.txt).
 
     A caption states the number of questions, the intervals and the test of the plot.

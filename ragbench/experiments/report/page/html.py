@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.errors import RagbenchError, RunError
-from ragbench.experiments.report.page.board import Board, find_runs, make_board
 from ragbench.experiments.report.page.data import page_data, pieces
+from ragbench.experiments.report.page.report_data import ReportData, find_runs, make_board
 from ragbench.experiments.report.page.texts import difference_from
 from ragbench.experiments.store import DATABASE, state_of
 from ragbench.logs import fields, get
@@ -31,7 +31,7 @@ _log = get(__name__)
 
 
 def write_page(
-    board: Board, path: Path, *, title: str = "ragbench report", force: bool = False
+    board: ReportData, path: Path, *, title: str = "ragbench report", force: bool = False
 ) -> int:
     """Write the page of `board` to a file in one step.
 
@@ -48,21 +48,21 @@ def write_page(
     return output.write(text.encode("utf-8", "replace") for text in _parts(board, title))
 
 
-def page_of(board: Board, *, title: str = "ragbench report") -> str:
+def page_of(board: ReportData, *, title: str = "ragbench report") -> str:
     """Return the page of `board` with all traces."""
     return "".join(_parts(board, title))
 
 
-def page_without_traces(board: Board) -> str:
+def page_without_traces(board: ReportData) -> str:
     """Return the page of `board` without traces, which is enough for its plots."""
     return "".join(_page(page_data(board, title="ragbench report"), [], ""))
 
 
-def _parts(board: Board, title: str) -> Iterator[str]:
+def _parts(board: ReportData, title: str) -> Iterator[str]:
     return _page(page_data(board, title=title), _traces(board), "")
 
 
-def _traces(board: Board) -> Iterator[str]:
+def _traces(board: ReportData) -> Iterator[str]:
     """Yield a script element for each piece of each run: JSON, gzip and base64."""
     qids = board.qids
     for at, run in enumerate(board.runs):
@@ -171,7 +171,7 @@ class LiveServer(ThreadingHTTPServer):
         self.folder = folder
         self.metric = metric
         self._lock = threading.Lock()
-        self._made: tuple[str, Board, Any] | None = None
+        self._made: tuple[str, ReportData, Any] | None = None
         self._runs: dict[Path, Any] = {}
         super().__init__(("127.0.0.1", port), _Handler)
 
@@ -183,7 +183,7 @@ class LiveServer(ThreadingHTTPServer):
             return "empty"
         return " ".join(f"{run.name}:{state_of(run / DATABASE)}" for run in runs)
 
-    def board(self) -> tuple[Board, Any]:
+    def board(self) -> tuple[ReportData, Any]:
         with self._lock:
             version = self.version()
             if self._made is None or self._made[0] != version:
@@ -192,12 +192,12 @@ class LiveServer(ThreadingHTTPServer):
                 self._made = (version, board, {**data, "version": version})
             return self._made[1:]
 
-    def _read(self) -> Board:
+    def _read(self) -> ReportData:
         try:
             return make_board([self.folder], self.metric, self._runs)
         except RunError as error:
             _log.info("Waiting for a record: %s", error)
-            return Board([], [], [self.metric], self.metric)
+            return ReportData([], [], [self.metric], self.metric)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore closed connections; log one line for other errors."""

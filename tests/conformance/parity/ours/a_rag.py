@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from ragbench.programs.a_rag import ARAG, ARAGKnobs, ChunkTools
 from ragbench.programs.core import Trace
-from ragbench.programs.core.tools import Seen, ToolUse
+from ragbench.programs.core.tools import ToolResult, ToolUse
 from ragbench.programs.core.trace import Budget
 from ragbench.retrievers import Corpus, GranularIndex, Passage, dense, make_retriever
 from tests.conformance.parity.ours import Parts, World
@@ -33,7 +33,7 @@ def parts(world: World) -> Parts:
     with _words():
         index = GranularIndex(corpus)
 
-    def use(tool: str, arguments: Mapping[str, Any]) -> Seen:
+    def use(tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         with _words():
             return _box(index).use(ToolUse(tool, arguments))
 
@@ -50,7 +50,7 @@ def _box(index: GranularIndex) -> ChunkTools:
     return ChunkTools(Trace("a question", retriever, Budget(99, 99)), index, ARAGKnobs())
 
 
-def _found(seen: Seen) -> dict[str, Any]:
+def _found(seen: ToolResult) -> dict[str, Any]:
     found: dict[str, Any] = {"chunks": list(seen.pids), "snippets": list(seen.retrieved or ())}
     if similar := re.findall(r"\(similarity (-?\d\.\d{3})\)", seen.observation):
         found["similarity"] = similar

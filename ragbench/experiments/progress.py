@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from ragbench.record import Call, Record, total as sum_of
 
 
-class Watch:
+class ProgressListener:
     """Observer of the progress of a command, which the command line displays."""
 
     def say(self, line: str) -> None:
@@ -25,7 +25,7 @@ class Watch:
 
 
 #: Shows nothing.
-SILENT = Watch()
+SILENT = ProgressListener()
 
 
 #: Paid items of an index from which the cost of the others is measured.
@@ -35,7 +35,7 @@ LEAST = 3
 class Forecast:
     """Progress of an index, with one estimate of the remaining cost of each stage."""
 
-    def __init__(self, watch: Watch, calls: Sequence[Call]) -> None:
+    def __init__(self, watch: ProgressListener, calls: Sequence[Call]) -> None:
         """Read the calls so far from `calls`, which grows while the index is built."""
         self._watch = watch
         self._calls = calls

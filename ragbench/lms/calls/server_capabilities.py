@@ -62,7 +62,7 @@ _TOKEN_NAMES = {"max_completion_tokens": "max_tokens", "max_tokens": "max_comple
 _log = get(__name__)
 
 
-class Terms:
+class ServerCapabilities:
     """The request parameters that the server of the LM `model` accepts; thread-safe.
 
     `rename` asks the client to send one parameter under another name and returns True if it can.

@@ -58,7 +58,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Exit:
+class Elimination:
     """Eliminated program: the reason, the number of questions and the winner, if any."""
 
     program: int
@@ -76,7 +76,7 @@ class Race:
     def __init__(self, programs: int, rule: Rule, *, largest: int = 1) -> None:
         self.rule = rule
         self.running = list(range(programs))
-        self.exits: list[Exit] = []
+        self.exits: list[Elimination] = []
         self.questions = 0
         self.largest = largest
         self._costs = np.zeros((programs, 0))
@@ -93,7 +93,7 @@ class Race:
 
     def look(
         self, scores: Floats, costs: Floats, seconds: Floats, clusters: Sequence[Hashable]
-    ) -> list[Exit]:
+    ) -> list[Elimination]:
         """Add the next questions and return the programs that they eliminate.
 
         Args:
@@ -110,14 +110,16 @@ class Race:
         codes = codes_of(clusters, len(clusters))
         totals = np.stack([np.bincount(codes, weights=row) for row in scores])
         difference = totals[:, None, :] - totals[None, :, :]
-        self._better += _winnings(difference / self.largest)
+        self._better += _log_wealth_increments(difference / self.largest)
         if self.rule.worth:
             short = self.rule.worth * np.bincount(codes) - difference
-            self._worthless += _winnings(short / (self.largest * (1 + self.rule.worth)))
+            self._worthless += _log_wealth_increments(
+                short / (self.largest * (1 + self.rule.worth))
+            )
         before = len(self.exits)
         if self.rule.max_p95 is not None:
             late = np.where(np.isnan(seconds), 0.0, seconds > self.rule.max_p95)
-            self._slow += _winnings((late - _SLOW_SHARE) / _SLOW_SHARE)
+            self._slow += _log_wealth_increments((late - _SLOW_SHARE) / _SLOW_SHARE)
             self._drop_slow()
         self._drop_beaten()
         if self.rule.worth:
@@ -142,17 +144,17 @@ class Race:
 
     def _drop(self, program: int, reason: Reason, winner: int | None = None) -> None:
         self.running.remove(program)
-        self.exits.append(Exit(program, reason, self.questions, winner))
+        self.exits.append(Elimination(program, reason, self.questions, winner))
 
     def _drop_slow(self) -> None:
-        capital = _capital(self._slow)
+        capital = _log_wealth(self._slow)
         limit = math.log(len(self._costs) / self.rule.alpha)
         for program in list(self.running):
             if capital[program] >= limit:
                 self._drop(program, "too slow")
 
     def _drop_beaten(self) -> None:
-        capital = _capital(self._better)
+        capital = _log_wealth(self._better)
         standing = list(self.running)
         for program in standing:
             rivals = [rival for rival in standing if rival != program]
@@ -161,7 +163,7 @@ class Race:
                 self._drop(program, "beaten", winner)
 
     def _drop_not_worth_it(self) -> None:
-        capital = _capital(self._worthless)
+        capital = _log_wealth(self._worthless)
         cheapest = self.cheapest_first()
         for place, program in reversed(list(enumerate(cheapest))):
             for rival in cheapest[:place]:
@@ -172,7 +174,7 @@ class Race:
                     break
 
 
-def _winnings(units: Floats) -> Floats:
+def _log_wealth_increments(units: Floats) -> Floats:
     """Return the log wealth (stakes, ...) that bets on positive `units` (..., bets) gain.
 
     Bets of an eliminated program are NaN and gain nothing.
@@ -181,7 +183,7 @@ def _winnings(units: Floats) -> Floats:
     return np.stack([np.log1p(stake * filled).sum(axis=-1) for stake in _STAKES])
 
 
-def _capital(winnings: Floats) -> Floats:
+def _log_wealth(winnings: Floats) -> Floats:
     """Return the logarithm of the mean wealth over stakes."""
     capital: Floats = np.logaddexp.reduce(winnings, axis=0) - math.log(len(_STAKES))
     return capital

@@ -43,7 +43,7 @@ class Program:
 
 
 @dataclass
-class Board:
+class ReportData:
     """Runs of a page, their programs, and the metrics that any run has.
 
     Runs over one data set form a group. Programs are compared within a group.
@@ -96,7 +96,7 @@ def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]
 
 def make_board(
     paths: Sequence[Path], metric: str = "f1", opened: dict[Path, Any] | None = None
-) -> Board:
+) -> ReportData:
     """Collect the runs of a page.
 
     Args:
@@ -143,7 +143,7 @@ def make_board(
         )
     artefacts, seeds = _artefacts(files, runs)
     every = list(runs.values())
-    return Board(every, _programs(every, seeds), metrics, metric, artefacts)
+    return ReportData(every, _programs(every, seeds), metrics, metric, artefacts)
 
 
 def _opened(

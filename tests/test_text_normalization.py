@@ -4,7 +4,7 @@ import pytest
 
 from ragbench.retrievers import make_retriever
 from ragbench.retrievers.lm_index.linear import by_pattern
-from ragbench.words import clean, question_key, words
+from ragbench.text_normalization import clean, question_key, words
 from tests.retrievers.conftest import make_corpus
 
 

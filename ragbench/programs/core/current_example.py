@@ -10,7 +10,7 @@ from ragbench.context import Context, current
 
 
 @dataclass(frozen=True)
-class Asked:
+class CurrentExample:
     """Part of the context of a question: its example."""
 
     example: dspy.Example
@@ -31,7 +31,7 @@ def example_of(question: str) -> dspy.Example | None:
 
     The example of the current question comes first, then the run's data.
     """
-    current_question = current().get(Asked)
+    current_question = current().get(CurrentExample)
     if current_question is not None:
         return current_question.example
     questions = current().get(Questions)
@@ -50,4 +50,4 @@ def asking(question: str, inputs: Mapping[str, Any]) -> Context:
     if not inputs:
         return current()
     example = dspy.Example(question=question, **inputs).with_inputs("question", *inputs)
-    return current().plus(Asked(example))
+    return current().plus(CurrentExample(example))

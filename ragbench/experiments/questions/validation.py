@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragbench.experiments.questions.chains import Chain
+from ragbench.experiments.questions.chains import PassageChain
 from ragbench.metrics import normalise_answer, token_f1
 from ragbench.sentences import split_sentences
-from ragbench.words import words
+from ragbench.text_normalization import words
 
 #: Minimum F1 of two answers that count as the same.
 SAME = 0.75
@@ -35,14 +35,14 @@ class Draft:
 
 
 @dataclass
-class Certificate:
+class ValidationReport:
     """The results of the checks, in order. `reason` is the failed check, if any."""
 
     checks: dict[str, Any] = field(default_factory=dict)
     reason: str = ""
 
 
-def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
+def validate_draft(draft: Draft, chain: PassageChain, reader: Reader) -> ValidationReport:
     """Check a draft. A call is made only if all earlier checks pass.
 
     Args:
@@ -52,10 +52,12 @@ def certify(draft: Draft, chain: Chain, reader: Reader) -> Certificate:
     """
     checks: dict[str, Any] = {}
     reason = text_reason(draft, chain, ())
-    return Certificate(checks, reason or _reader_reason(draft, chain, reader, checks))
+    return ValidationReport(checks, reason or _reader_reason(draft, chain, reader, checks))
 
 
-def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str, Any]) -> str:
+def _reader_reason(
+    draft: Draft, chain: PassageChain, reader: Reader, checks: dict[str, Any]
+) -> str:
     """Return the first failed check of the reader's answers. Add answers to `checks`."""
     texts = list(map(str, chain.passages))
     checks["with_all"] = []
@@ -75,7 +77,7 @@ def _reader_reason(draft: Draft, chain: Chain, reader: Reader, checks: dict[str,
     return ""
 
 
-def text_reason(draft: Draft, chain: Chain, questions: Sequence[str]) -> str:
+def text_reason(draft: Draft, chain: PassageChain, questions: Sequence[str]) -> str:
     """Return the first failed check of the texts, blank if all pass.
 
     Args:
@@ -101,7 +103,7 @@ def is_same(answer: str, reference: str) -> bool:
     return token_f1(answer, reference) >= SAME
 
 
-def _text_checks(draft: Draft, chain: Chain, questions: Sequence[str]) -> dict[str, bool]:
+def _text_checks(draft: Draft, chain: PassageChain, questions: Sequence[str]) -> dict[str, bool]:
     """Return the result of each check of the texts."""
     answer = _padded(draft.answer)
     question = _padded(draft.question)

@@ -23,7 +23,7 @@ from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
 
 
-class Chain(Optimizer):
+class OptimizerPipeline(Optimizer):
     """Several optimizers, each of which starts from the result of the previous one."""
 
     steps: ClassVar[tuple[str, ...]]
@@ -118,7 +118,7 @@ def chain_of(name: str) -> type[Optimizer]:
             raise ConfigError(f"{step} cannot be a step of a chain: it saves more than prompts")
         needs = needs.plus(kind.needs)
     members = {"name": f" {ARROW} ".join(steps), "steps": steps, "needs": needs}
-    return cast(type[Optimizer], type("NamedChain", (Chain,), members))
+    return cast(type[Optimizer], type("NamedChain", (OptimizerPipeline,), members))
 
 
 class BetterTogetherKnobs(OptimizerKnobs):
@@ -128,7 +128,7 @@ class BetterTogetherKnobs(OptimizerKnobs):
 
 
 @OPTIMIZERS.register("better_together")
-class BetterTogether(Chain):
+class BetterTogether(OptimizerPipeline):
     """The prompt steps of `dspy.BetterTogether`: p -> p of its p -> w -> p."""
 
     name = "better_together"

@@ -29,7 +29,7 @@ class Autonomy(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Departure:
+class Deviation:
     """A difference from a source: its behavior, the place that states it, and ours.
 
     `since` is the version that introduced the difference. `undo` lists the knobs, as `name=value`,
@@ -91,7 +91,7 @@ class Source:
     calls: str
     paper: str = ""
     autonomy: Autonomy = field(default=Autonomy())
-    departures: tuple[Departure, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
 
 
 @lru_cache(maxsize=1)

@@ -20,7 +20,7 @@ from ragbench.paths import make_folder
 _log = get(__name__)
 
 
-class KeptRows:
+class CachedRows:
     """Values by key in one SQLite file, shared by threads and processes; without a path, in memory.
 
     `put` returns when the data is on disk. Without `durable`, a power failure may lose it.

@@ -15,11 +15,11 @@ import dspy
 
 from ragbench.ledger import Meter
 from ragbench.optimizers.demonstrations import fit_demos
-from ragbench.words import question_key
+from ragbench.text_normalization import question_key
 
 
 @dataclass
-class Tried:
+class CandidateScores:
     """A candidate with its validation scores by key, and the usage of these runs."""
 
     program: Any
@@ -38,7 +38,7 @@ class Run:
     prediction: Any = None
 
 
-class Tally:
+class CandidateLog:
     """Programs that ran a question of `val`, by tag, in the order of their first run.
 
     `on_run` is called once per run of a student. Thread-safe.
@@ -52,7 +52,7 @@ class Tally:
         self._on_run = on_run
         self._lock = threading.Lock()
         self._programs: dict[str, Any] = {}
-        self.tried: dict[str, Tried] = {}
+        self.tried: dict[str, CandidateScores] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self  # all copies of a student share one tally
@@ -73,7 +73,7 @@ class Tally:
         if key not in self._known:
             return
         with self._lock:
-            entry = self.tried.setdefault(run.tag, Tried(self._programs.get(run.tag)))
+            entry = self.tried.setdefault(run.tag, CandidateScores(self._programs.get(run.tag)))
             if key not in entry.scores:
                 entry.calls += run.meter.calls
                 entry.tokens += run.meter.tokens

@@ -1,6 +1,6 @@
 """Check the deviations of programs from their sources.
 
-`python -m tests.programs.test_departures` rewrites the section of docs/programs.md.
+`python -m tests.programs.test_deviations` rewrites the section of docs/programs.md.
 """
 
 from pathlib import Path
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragbench.programs import PROGRAMS
-from ragbench.programs.core.departures import Source, sources
+from ragbench.programs.core.deviations import Source, sources
 
 DOCS = Path(__file__).parents[2] / "docs/programs.md"
 HEADING = "## Deviations from the sources\n"
@@ -17,9 +17,9 @@ HEADING = "## Deviations from the sources\n"
 def row(name: str, source: Source) -> str:
     """Return the row of the table that documents `source`."""
     cells = []
-    for departure in source.departures:
-        undo = f" (`{departure.undo}`)" if departure.undo else ""
-        cells.append(f"{departure.theirs} → {departure.ours}{undo}")
+    for deviation in source.deviations:
+        undo = f" (`{deviation.undo}`)" if deviation.undo else ""
+        cells.append(f"{deviation.theirs} → {deviation.ours}{undo}")
     text = "<br>".join(cells).replace("|", r"\|")
     return f"| `{name}` | {text or 'none'} |"
 
@@ -48,14 +48,14 @@ def test_every_program_has_its_source_and_the_docs_are_made_from_it() -> None:
 @pytest.mark.parametrize("name", sources())
 def test_what_undoes_a_departure_are_knobs_of_the_program(name: str) -> None:
     program = PROGRAMS.get(name)
-    for departure in sources()[name].departures:
-        assert set(departure.variants) <= set(program.variants)
-        variant = {"variant": departure.variants[0]} if departure.variants else {}
+    for deviation in sources()[name].deviations:
+        assert set(deviation.variants) <= set(program.variants)
+        variant = {"variant": deviation.variants[0]} if deviation.variants else {}
         usual = program.resolve_knobs(variant).model_dump()
-        assert departure.holds(usual), "it is undone by default"
-        if departure.undo:
-            undone = program.resolve_knobs({**variant, **departure.knobs}).model_dump()
-            assert not departure.holds(undone)
+        assert deviation.holds(usual), "it is undone by default"
+        if deviation.undo:
+            undone = program.resolve_knobs({**variant, **deviation.knobs}).model_dump()
+            assert not deviation.holds(undone)
 
 
 if __name__ == "__main__":
