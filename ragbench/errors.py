@@ -39,6 +39,10 @@ class ConfigError(RagbenchError):
     """A config file or a combination of options that makes no sense."""
 
 
+class LimitsError(ConfigError):
+    """A limit cannot be kept, because a call of an LM is not metered. It ends the command."""
+
+
 class DataError(RagbenchError):
     """A data file that is missing or malformed; names the file, the record and the field."""
 

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from ragbench.context import current, use
 from ragbench.data import for_optimizer
-from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
+from ragbench.errors import ConfigError, LimitsError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import CompilePhase
 from ragbench.lms.unmetered import unmetered_reason
@@ -283,7 +283,7 @@ def measure(program: dspy.Module, examples: Sequence[dspy.Example], task: Task) 
     with _working_on(task), dspy.context(trace=None):
         rows = evaluate(guarded(program)).results
         if reason := unmetered_reason():
-            raise ConfigError(reason)
+            raise LimitsError(reason)
     failed = sum(not prediction.keys() for _, prediction, _ in rows)
     return Scores(tuple(float(score) for *_, score in rows), failed)
 
@@ -297,7 +297,7 @@ def _working_on(task: Task) -> Iterator[None]:
         try:
             yield
         except UnmeteredError as error:
-            raise ConfigError(str(error)) from None
+            raise LimitsError(str(error)) from None
         except CallLimitExceededError as error:
             raise RunError(_one_line(error)) from None
         except (LMDownError, LMError) as error:  # a prompt model raises LMError

@@ -1,5 +1,6 @@
 """Nothing is patched for the process: LMs of a module are replaced, others seen by a callback."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import dspy
 import pytest
+import yaml
 from dspy.clients import execution
 
 import ragbench as rb
@@ -112,13 +114,24 @@ def test_an_lm_made_in_forward_with_a_limit_ends_the_run_after_one_question(
     assert len(server.hits) == 1
 
 
+@pytest.mark.parametrize("name", ["eval", "sweep"])
 def test_an_lm_made_in_forward_with_a_limit_exits_with_2(
-    server: FakeServer, command: Any, within: dict[str, Any]
+    name: str, server: FakeServer, command: Any, within: dict[str, Any]
 ) -> None:
-    init = f'{{"url": "{server.url}"}}'
-    words = ["eval", "--program", "within.py:Within", "--set", f"init={init}", "--max-calls", "9"]
-    code, _, said = command(*words, "--lm", f"openai/m@{server.url}", "--limit", "5")
-    assert code == 2
+    rows = [{"question": f"What is {n}?", "answer": "a", "context": ["a"]} for n in range(9)]
+    Path("q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    fields = {
+        "program": "within.py:Within",
+        "set": {"init": {"url": server.url}},
+        "data_file": "q.jsonl",
+        "split": "all",
+        "lm": f"openai/m@{server.url}",
+        "cache": False,
+    }
+    Path("cell.yaml").write_text(yaml.safe_dump(fields))
+    words = ["sweep", "cell.yaml"] if name == "sweep" else ["eval", "--config", "cell.yaml"]
+    code, _, said = command(*words, "--max-calls", "9")
+    assert code == 2, said
     assert "openai/big is not metered" in " ".join(said.split())
     assert len(server.hits) == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dspy
 
-from ragbench.errors import ConfigError, RagbenchError, RunError, StoppedError
+from ragbench.errors import ConfigError, LimitsError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.cells.cell import Cell, Outcome
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.plans import Plan, make_plan
@@ -116,6 +116,8 @@ class Scheduler:
                 evaluation = run(run_context, watch=self._watch, title=title)
         except StoppedError as error:
             return Outcome(cell, "stopped", str(error), error=error)
+        except LimitsError:  # No cell can keep the limit.
+            raise
         except Exception as error:  # Another cell may succeed.
             if not isinstance(error, RagbenchError):
                 _log.exception("cell %s", cell.label)

@@ -35,8 +35,8 @@ from ragbench import stopping
 from ragbench.context import current, use
 from ragbench.data.base import as_json, jsonable
 from ragbench.errors import (
-    ConfigError,
     DataError,
+    LimitsError,
     LMUnavailableError,
     MissingExtraError,
     NoAnswerError,
@@ -375,7 +375,7 @@ def ask(
     Raises:
         MissingExtraError: The program or its retriever needs a package that is not installed.
         NoAnswerError: A user's module returned a value that cannot be an answer.
-        ConfigError: The program calls an LM that ragbench cannot meter.
+        LimitsError: The program calls an LM that ragbench cannot meter.
     """
     prediction = None
     failure = None
@@ -397,7 +397,7 @@ def ask(
                 _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
     if reason := unmetered_reason():
-        raise ConfigError(reason)
+        raise LimitsError(reason)
     if ledger.refused or ledger.interrupted:  # even if the program continued without the call
         why = ledger.interrupted or f"stopped by {limit_reached() or 'an LM that is down'}"
         failure = Failure("limit", CUT_OFF, why)
