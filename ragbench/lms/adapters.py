@@ -6,21 +6,20 @@ answer cannot be read, the LM is called once more for JSON, and the ledger files
 a fallback.
 """
 
-import json
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from functools import lru_cache
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import dspy
 from dspy import AdapterParseError
-from pydantic import TypeAdapter
 
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.external import find, is_kept
 from ragbench.ledger import RetryContext, count
+from ragbench.lms.forms import request_line, system_message
 from ragbench.lms.replies import escaped
 from ragbench.lms.reply_cache import forget_reply
 from ragbench.lms.values import UnreadableError, read_value, repaired_json
@@ -42,10 +41,8 @@ _LOOSE_HEADER = re.compile(
 
 #: Providers that show the model the schema of its reply.
 _SCHEMA_SHOWN = ("openai/", "azure/", "anthropic/", "gemini/", "vertex_ai/")
-#: DSPy's text on a field's schema in the system message.
-_SCHEMA_NOTE = re.compile(
-    r" *# note: the value you produce must adhere to the JSON schema: .*(?=\")"
-)
+#: Annotations of a JSON schema that repeat the names of fields.
+_REPEATED = ("title",)
 
 
 class PartialReplyError(AdapterParseError):
@@ -61,10 +58,17 @@ class LenientParsing(dspy.Adapter):
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave methods unchanged: for a subclass, DSPy would notify callbacks twice."""
 
+    layout: Literal["json", "chat"]
+
     def format_system_message(self, signature: SignatureType) -> str:
-        native = self.use_native_function_calling
+        """Return the instructions and the fields of `signature`."""
+        nested = not _schema_shown()
         instructions = signature.instructions
-        return _system_message(type(self), native, signature, instructions)  # type: ignore[arg-type]
+        return _system_message(signature, instructions, self.layout, nested)  # type: ignore[arg-type]
+
+    def user_message_output_requirements(self, signature: SignatureType) -> str:
+        """Return the last line of a prompt."""
+        return request_line(signature.output_fields, self.layout)
 
     def format_user_message_content(
         self, signature: SignatureType, inputs: Fields, *args: Any, **kwargs: Any
@@ -121,49 +125,20 @@ class LenientParsing(dspy.Adapter):
 
 @lru_cache(maxsize=512)
 def _system_message(
-    kind: type[Any], native: bool, signature: SignatureType, instructions: str
+    signature: SignatureType, instructions: str, layout: Literal["json", "chat"], nested: bool
 ) -> str:
-    """Return the system message, cached by signature: it was a third of a prompt's work."""
-    adapter: Any = super(LenientParsing, kind(use_native_function_calling=native))
-    message = str(adapter.format_system_message(signature))
-    # The fields of nested types in the order written; DSPy sorts them by name.
-    for field in signature.output_fields.values() if "JSON schema" in message else ():
-        schema = TypeAdapter(field.annotation).json_schema()
-        for depth in (1, 2):  # in a chat section and within JSON
-            message = message.replace(_shown(_by_name(schema), depth), _shown(schema, depth))
-    return message
-
-
-def _shown(schema: Any, depth: int) -> str:
-    text = json.dumps(schema, ensure_ascii=False)
-    if depth == 1:
-        return text
-    return json.dumps(text, ensure_ascii=False)[1:-1]
-
-
-def _by_name(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        keys = sorted(schema, key=lambda key: (key != "type", key))
-        return {key: _by_name(schema[key]) for key in keys}
-    if isinstance(schema, list):
-        return list(map(_by_name, schema))
-    return schema
+    """Return the system message, cached by signature; `instructions` is a part of the key."""
+    return system_message(signature, layout, nested=nested)
 
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
     """JSON, constrained by the strict schema if the server supports it, read leniently.
 
-    The model reads a schema once: the message omits it if the provider shows the model the schema
-    of the reply. A self-hosted server may only constrain the reply by it.
+    The model reads a nested type once: in the schema if the provider shows it, else in the message.
+    A self-hosted server may only constrain the reply by the schema.
     """
 
-    def format_system_message(self, signature: SignatureType) -> str:
-        message = super().format_system_message(signature)
-        lm = dspy.settings.lm
-        enforced = getattr(lm, "supports_response_schema", False)
-        if enforced and str(lm.model).startswith(_SCHEMA_SHOWN):
-            return _SCHEMA_NOTE.sub("", message)
-        return message
+    layout = "json"
 
     def _prepare_response_format(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: SignatureType
@@ -171,7 +146,8 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
         most = getattr(getattr(lm, "engine", None), "max_items", None)
         able = "response_format" in lm.supported_params, lm.supports_response_schema
         native = self.use_native_function_calling
-        lm_kwargs.update(_response_format(native, signature, *able, most))  # type: ignore[arg-type]
+        shown = _schema_shown()
+        lm_kwargs.update(_response_format(native, signature, *able, most, shown))  # type: ignore[arg-type]
 
     def _raw(self, signature: SignatureType, completion: str) -> Fields:
         value = repaired_json(completion)
@@ -183,26 +159,43 @@ class LenientJSON(LenientParsing, dspy.JSONAdapter):
                 fields.update(item)
         return fields
 
-    def user_message_output_requirements(self, signature: SignatureType) -> str:
-        """Return the last line of a prompt; the system message already states the types."""
-        listing = ", ".join(f"`{name}`" for name in signature.output_fields)
-        return f"Respond with a JSON object of the following fields, in this order: {listing}."
-
 
 @lru_cache(maxsize=512)
 def _response_format(
-    native: bool, signature: SignatureType, supported: bool, schema: bool, most: int | None
-) -> dict[str, Any]:
+    native: bool, signature: SignatureType, supported: bool, schema: bool, most: int | None,
+    shown: bool,
+) -> dict[str, Any]:  # fmt: skip
     """Return the response format, cached: DSPy rebuilds it in every call, a third of its time."""
     arguments: dict[str, Any] = {}
     able = {"response_format"} if supported else set()
     lm = SimpleNamespace(supported_params=able, supports_response_schema=schema)
     adapter: Any = dspy.JSONAdapter(use_native_function_calling=native)
     adapter._prepare_response_format(lm, arguments, signature)
-    if most is not None and hasattr(arguments.get("response_format"), "model_json_schema"):
+    if hasattr(arguments.get("response_format"), "model_json_schema"):
         # DSPy gives the same object on every call, and sends that.
-        bound_lists(arguments["response_format"].model_json_schema(), most)
+        schema_sent = arguments["response_format"].model_json_schema()
+        _remove(schema_sent, _REPEATED if shown else (*_REPEATED, "description"))
+        if most is not None:
+            bound_lists(schema_sent, most)
     return arguments
+
+
+def _schema_shown() -> bool:
+    """Return True if the current LM's provider shows the model the schema of its reply."""
+    lm = dspy.settings.lm
+    enforced = getattr(lm, "supports_response_schema", False)
+    return bool(enforced) and str(lm.model).startswith(_SCHEMA_SHOWN)
+
+
+def _remove(schema: Any, keywords: Collection[str]) -> None:
+    """Remove the texts under `keywords` from a JSON schema, in place; fields may be named so."""
+    if isinstance(schema, dict):
+        for keyword in keywords:
+            if isinstance(schema.get(keyword), str):
+                del schema[keyword]
+    for inner in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(inner, dict | list):
+            _remove(inner, keywords)
 
 
 def bound_lists(schema: Any, most: int) -> None:
@@ -216,6 +209,8 @@ def bound_lists(schema: Any, most: int) -> None:
 
 class LenientChat(LenientParsing, dspy.ChatAdapter):
     """`[[ ## field ## ]]` sections, read leniently, and asked for once more as JSON."""
+
+    layout = "chat"
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings, use_json_adapter_fallback=False)

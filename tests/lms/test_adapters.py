@@ -11,7 +11,7 @@ from typing import Any, Literal
 import dspy
 import pytest
 from hypothesis import given, strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
@@ -101,7 +101,14 @@ def test_a_reply_that_never_parses_is_an_error(name: str, calls: int) -> None:
     assert len(ledger.calls) == calls
 
 
-def test_the_format_that_is_asked_for_is_dspys_own_for_each_signature_and_lm() -> None:
+def untitled(schema: Any) -> Any:
+    """The schema without the titles that repeat the names of fields."""
+    if isinstance(schema, dict):
+        return {k: untitled(v) for k, v in schema.items() if k != "title"}
+    return schema
+
+
+def test_response_format_is_that_of_dspy_without_titles() -> None:
     narrow = Grade.with_updated_fields("support", type_=Literal["full", "none"])
     for signature in (Grade, narrow, Grade.with_instructions("Other."), Grade):
         for schema in (True, False, True):
@@ -111,7 +118,7 @@ def test_the_format_that_is_asked_for_is_dspys_own_for_each_signature_and_lm() -
                 with dspy.context(lm=lm, adapter=adapter):
                     dspy.Predict(signature)(passage="p")
                 sent.append(lm.asked[0].request.config.response_format)
-            assert sent[0] == sent[1]
+            assert sent[0] == untitled(sent[1])
             assert (sent[0] is not None) == schema
 
 
@@ -154,8 +161,10 @@ def test_a_schema_stands_once_in_what_the_model_reads(
         body = server.hits[0].body
     message = body["messages"][0]["content"]
     assert ("depends_on" in message) == told
-    assert '"tasks": "{tasks}' in message  # the field itself stays
-    assert ("depends_on" in str(body.get("response_format"))) == enforced
+    assert "- `tasks` (list of objects)" in message  # the field itself stays
+    schema = str(body.get("response_format"))
+    assert ("depends_on" in schema) == enforced
+    assert ("Ids of earlier ones" in schema) == (not told)
 
 
 def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
@@ -181,12 +190,61 @@ def test_half_of_a_surrogate_pair_never_gets_into_the_next_prompt(name: str) -> 
 @pytest.mark.parametrize("kind", ["json", "chat"])
 def test_nested_types_are_shown_in_the_order_written_and_without_defaults(kind: str) -> None:
     adapter = make_adapter(kind, ScriptedLM())
-    shown = adapter.format_system_message(DraftPlanGraph).replace('\\"', '"')
-    schema = shown.partition('"properties": ')[2]
+    shown = adapter.format_system_message(DraftPlanGraph)
     names = ["id", "query", "op", "depends_on", "confidence", "cost", "produces"]
-    places = [schema.index(f'"{name}": {{') for name in names]
+    places = [shown.index(f"\n  - `{name}`") for name in names]
     assert places == sorted(places)
-    assert '"default"' not in shown
+    assert "default" not in shown
+
+
+class Weight(BaseModel):
+    """A type whose limits are a part of its schema."""
+
+    grams: int = Field(ge=0)
+
+
+class Branch(BaseModel):
+    """A type that contains itself."""
+
+    name: str
+    branches: list["Branch"]
+
+
+class Everything(dspy.Signature):
+    """Fill every kind of field."""
+
+    text: str = dspy.InputField(desc="A text.")
+    plain: str = dspy.OutputField()
+    sure: bool = dspy.OutputField(desc="True if sure.")
+    level: Literal[1, 2] | None = dspy.OutputField()
+    shares: list[float] = dspy.OutputField()
+    labels: list[Support] = dspy.OutputField()
+    weight: Weight = dspy.OutputField()
+    tree: Branch = dspy.OutputField()
+    counts: dict[str, int] = dspy.OutputField()
+
+
+@pytest.mark.parametrize("layout", ["json", "chat"])
+def test_system_message_states_each_field_once_in_words_or_as_a_schema(layout: Any) -> None:
+    message = make_adapter(layout, ScriptedLM()).format_system_message(Everything)
+    head, _, outputs = message.partition("\n\nOutputs, ")
+    assert head == "Fill every kind of field.\n\nInputs:\n- `text`: A text."
+    lines = outputs.splitlines()[1:]
+    assert lines[:5] == [
+        "- `plain`",
+        "- `sure` (true or false): True if sure.",
+        "- `level` (1 | 2 or null)",
+        "- `shares` (list of numbers)",
+        "- `labels` (list of full | partial | none)",
+    ]
+    assert "'minimum': 0" in str(read_schema(lines[5], "weight"))
+    assert "Branch" in read_schema(lines[6], "tree")["$defs"]
+    assert read_schema(lines[7], "counts")["type"] == "object"
+
+
+def read_schema(line: str, name: str) -> Any:
+    """The JSON schema of a line of a system message."""
+    return json.loads(line.removeprefix(f"- `{name}` (JSON schema: ").removesuffix(")"))
 
 
 class Node(BaseModel):
