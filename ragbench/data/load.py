@@ -10,7 +10,7 @@ import dspy
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, Setting, Split
 from ragbench.data.clusters import find_clusters
-from ragbench.data.mapping import fail, map_fields
+from ragbench.data.mapping import fail, map_rows
 from ragbench.data.passages import (
     CHUNK_TOKENS,
     PASSAGE_TOKENS,
@@ -172,8 +172,8 @@ def rows_of(spec: DataSettings) -> Iterator[Row]:
         if source:
             instead = f" or take {source.repo} from the hub"
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    for row in hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding):
-        yield map_fields(row, spec.field)
+    rows = hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding)
+    yield from map_rows(rows, spec.field, "--field")
 
 
 def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:

@@ -9,7 +9,7 @@ record, the field and the option that maps it.
 
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, Union, get_args, get_origin
 
@@ -87,7 +87,7 @@ def missing(model: type[Record], row: Row, field: str) -> str:
     """
     if not model.option:
         return "is missing"
-    present = ", ".join(map(str, row.data))[:200]
+    present = ", ".join(str(k) for k, v in row.data.items() if v is not None)[:200]
     ours = field.removeprefix("_")
     return f"is missing; there are {present}: give {model.option} {ours}=NAME to read one of these"
 
@@ -128,118 +128,87 @@ def fail(row: Row, field: str, message: str) -> NoReturn:
     raise DataError(f"{row.where}{label}: field {field!r}: {message}")
 
 
-class MissingPathError(Exception):
-    """Error of a path that leads to no value. The message names the failing step."""
+def map_rows(rows: Iterable[Row], paths: Mapping[str, str], option: str) -> Iterator[Row]:
+    """Yield the rows with our field names. A record may lack a mapped field.
+
+    Args:
+        rows: Rows of a file.
+        paths: Our field names -> paths in a row.
+        option: Option that gave the paths, for messages.
+
+    Raises:
+        DataError: A path leads to no value in any row.
+    """
+    unseen = dict(paths)
+    present = ""
+    for row in rows:
+        mapped = map_fields(row, paths)
+        if unseen and isinstance(row.data, dict):
+            present = present or ", ".join(sorted(map(str, row.data)))[:200]
+            for ours in list(unseen):
+                if mapped.data[ours] is not None:
+                    del unseen[ours]
+        yield mapped
+    for ours, path in unseen.items():
+        raise DataError(
+            f"no record has {path!r}; there are {present}: change {option} {ours}={path}"
+        )
+
+
+def map_fields(row: Row, paths: Mapping[str, str]) -> Row:
+    """Replace the user's field names by ours. A mapped field is not also read under its own name.
+
+    Args:
+        row: Row of the file.
+        paths: Our field names -> paths in the row.
+
+    Returns:
+        The row with our fields. A field is None if its path leads to no value.
+    """
+    if not paths or not isinstance(row.data, dict):
+        return row
+    used = {*paths.values()}
+    for path in paths.values():
+        used.update(_STEP.findall(path)[:1])
+    data = {name: value for name, value in row.data.items() if name not in used}
+    for ours, path in paths.items():
+        data[ours] = value_at(row.data, path)
+    return row._replace(data=data)
 
 
 def value_at(data: Any, path: str) -> Any:
-    """Return the value at a path. Values of the objects of a list form one flat list.
+    """Return the value at a path, or None. Values of the objects of a list form one flat list.
 
     Args:
         data: Record.
         path: Path of the value, see the module.
-
-    Raises:
-        MissingPathError: The path leads to no value.
     """
     if isinstance(data, dict) and path in data:
         return data[path]
     return _follow(data, _STEP.findall(path))
 
 
-def _follow(value: Any, steps: list[str]) -> Any:
-    if not steps:
-        return value
-    value = unpacked(value)
-    step = steps[0]
-    remaining = steps[1:]
-    if step == "[]":
-        return _each(value, remaining)
-    if step.startswith("["):
-        number = int(step[1:-1])
-        if not isinstance(value, list) or not -len(value) <= number < len(value):
-            size = kind_of(value)
-            if isinstance(value, list):
-                size += f" of {len(value)}"
-            raise MissingPathError(f"{step} is not there: it is {size}")
-        return _follow(value[number], remaining)
-    if isinstance(value, list):
-        raise MissingPathError(f"a list holds {step!r}: write []. before it")
-    if not isinstance(value, dict) or step not in value:
-        raise MissingPathError(f"{step!r} is not there")
-    return _follow(value[step], remaining)
-
-
-def _each(value: Any, remaining: list[str]) -> list[Any]:
-    """Return the values of the entries at `remaining`. Skips absent ones, unless all are."""
-    if not isinstance(value, list | tuple):
-        raise MissingPathError(f"[] needs a list, not {kind_of(value)}")
-    values: list[Any] = []
-    absent: MissingPathError | None = None
-    for entry in value:
-        try:
-            value_of_entry = _follow(entry, remaining)
-        except MissingPathError as error:
-            absent = error
-            continue
-        if isinstance(value_of_entry, list | tuple):
-            values.extend(value_of_entry)
+def _follow(value: Any, steps: Sequence[str]) -> Any:
+    for place, step in enumerate(steps, start=1):
+        value = unpacked(value)
+        if step == "[]":
+            return _each(value, steps[place:])
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.startswith("["):
+            number = int(step[1:-1])
+            value = value[number] if -len(value) <= number < len(value) else None
         else:
-            values.append(value_of_entry)
-    if absent is not None and not values:
-        raise absent
-    return values
+            return None
+    return value
 
 
-def has(data: Any, path: str) -> bool:
-    """Return True if `path` leads to a value in `data`."""
-    try:
-        value_at(data, path)
-    except MissingPathError:
-        return False
-    return True
-
-
-def absent_fields(row: Row, paths: Mapping[str, str]) -> set[str]:
-    """Return our fields whose paths lead to no value in the row."""
-    return {ours for ours, path in paths.items() if not has(row.data, path)}
-
-
-def map_fields(row: Row, paths: Mapping[str, str], option: str = "--field") -> Row:
-    """Replace the user's field names by ours.
-
-    A mapped field is not also read under its own name.
-
-    Args:
-        row: Row of the file.
-        paths: Our field names -> paths in the row.
-        option: Option that gave the paths, for messages.
-
-    Returns:
-        The row with our fields.
-
-    Raises:
-        DataError: A path leads to no value.
-    """
-    if not paths or not isinstance(row.data, dict):
-        return row
-    taken: dict[str, Any] = {}
-    used: set[str] = set()
-    for ours, path in paths.items():
-        try:
-            taken[ours] = value_at(row.data, path)
-        except MissingPathError as error:
-            present = ", ".join(sorted(map(str, row.data)))[:200]
-            end = ""
-            if len(_STEP.findall(path)) > 1:
-                end = f" ({error})"
-            raise DataError(
-                f"{row.where}: has no field {path!r}; it has {present}: "
-                f"change {option} {ours}={path}{end}"
-            ) from None
-        used |= {path, *_STEP.findall(path)[:1]}
-    unmapped = {}
-    for name, value in row.data.items():
-        if name not in used:
-            unmapped[name] = value
-    return row._replace(data={**unmapped, **taken})
+def _each(value: Any, steps: Sequence[str]) -> list[Any] | None:
+    values: list[Any] = []
+    for entry in value if isinstance(value, list | tuple) else ():
+        found = _follow(entry, steps)
+        if isinstance(found, list | tuple):
+            values.extend(found)
+        elif found is not None:
+            values.append(found)
+    return values or None

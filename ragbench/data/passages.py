@@ -13,7 +13,7 @@ from pydantic import AliasChoices, Field, model_validator
 from ragbench.data.answers import Id, Text
 from ragbench.data.base import DATASETS
 from ragbench.data.documents import Account, is_document, read_documents
-from ragbench.data.mapping import Record, fail, map_fields, validate
+from ragbench.data.mapping import Record, fail, map_rows, validate
 from ragbench.data.passage_file import is_large, stored_passages
 from ragbench.data.readers import Row, read_json, read_rows
 from ragbench.errors import DataError
@@ -295,8 +295,7 @@ def _corpus_rows(path: Path, spec: DataSettings) -> Iterator[Row]:
             key = "sentences" if isinstance(body, list) else "text"
             yield Row(f"{path}: record {number}", {"title": title, key: body})
         return
-    for row in read_rows(path, spec.encoding):
-        yield map_fields(row, spec.corpus_field, "--corpus-field")
+    yield from map_rows(read_rows(path, spec.encoding), spec.corpus_field, "--corpus-field")
 
 
 def read_chunks(path: Path) -> list[Passage]:

@@ -170,9 +170,8 @@ def _with_mapped_passages(row: Row, spec: DataSettings) -> Row:
     if not spec.corpus_field or not isinstance(row.data.get("context"), list):
         return row
     passages = []
-    for number, data in enumerate(row.data["context"]):
-        entry = Row(f"{row.where}: context.{number}", data)
-        passages.append(map_fields(entry, spec.corpus_field, "--corpus-field").data)
+    for entry in row.data["context"]:
+        passages.append(map_fields(row._replace(data=entry), spec.corpus_field).data)
     return row._replace(data={**row.data, "context": passages})
 
 

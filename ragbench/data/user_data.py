@@ -103,7 +103,7 @@ def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
     """Return an example with our field names for question, answers and id."""
     if not isinstance(example, dspy.Example | Mapping):
         raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
-    row = map_fields(Row("an example", dict(example.items())), paths, "field")
+    row = map_fields(Row("an example", dict(example.items())), paths)
     fields = dict(row.data)
     question = fields.pop("question", None)
     answers: list[str] = []

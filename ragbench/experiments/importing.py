@@ -1,42 +1,26 @@
 """Import the predictions of another system as a run, to score and compare it.
 
-A file has one record per question: `id` (or `question`) and `answer`. Optional fields are
-`passages` (texts, titles or ids, best first), `supporting_facts`, `evidence`, `tokens`, `calls`,
-`cost_usd` and `latency_s`. `--prediction-field` maps other names. The official prediction files of
-HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need no mapping, nor do AutoRAG's. A question
-without a prediction counts as failed, as in the official scripts.
+`prediction_files` reads the file. A question without a prediction counts as failed, as in the
+official scripts.
 """
 
 import re
 import shutil
 import sqlite3
 import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
 
 import dspy
-from pydantic import AliasChoices, BeforeValidator, Field
 
 import ragbench
 from ragbench.data import Dataset, find_clusters, load_dataset
-from ragbench.data.answers import Amount, Answer, Count, Id, Text, Whole, as_list
-from ragbench.data.mapping import (
-    Record as FileRecord,
-    absent_fields,
-    fail,
-    map_fields,
-    missing,
-    validate,
-)
-from ragbench.data.readers import Row, read_json, read_rows
-from ragbench.data.values import plain, unpacked
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.prediction_files import PredictionRecord, Predictions, read_predictions
 from ragbench.experiments.runs.matching import PassageMatcher
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
@@ -62,85 +46,6 @@ _COLUMNS_OF = {
 _NEVER_KNOWN = ("embedding_and_reranking_calls", "embedding_and_reranking_tokens", "retrievals",
                 "critical_path_calls", "critical_path_s")  # fmt: skip
 _NEVER_SHOWN = ("sequential_calls", "searches")
-#: Keys that may name a passage that is an object; the first one present counts.
-_PASSAGE_KEYS = ("id", "pid", "doc_id", "title", "text", "contents", "content")
-#: Names of the answer field: ours, MuSiQue's, GraphRAG-Bench's and AutoRAG's.
-_ANSWER_KEYS = ("answer", "predicted_answer", "generated_answer", "generated_texts")
-
-
-def _blank_is_none(value: Any) -> Any:
-    value = plain(unpacked(value))
-    if isinstance(value, list):  # systems that sample several answers write a list
-        value = next(iter(value), None)
-    if isinstance(value, str) and not value.strip():
-        return None
-    return value
-
-
-def _as_names(value: Any) -> Any:
-    """Return passages as names or texts; an object gives the first of `_PASSAGE_KEYS`."""
-    mentions: list[Any] = []
-    for entry in as_list(value):
-        if isinstance(entry, dict):
-            entry = next((entry[key] for key in _PASSAGE_KEYS if entry.get(key)), None)
-        if isinstance(entry, int) and not isinstance(entry, bool):
-            entry = str(entry)
-        mentions.append(entry)
-    return mentions
-
-
-def _no_text(value: Any) -> Any:
-    """Return an empty tuple for the evidence of GraphRAG-Bench, which is a text."""
-    if isinstance(value, str):
-        return ()
-    return value
-
-
-class PredictionRecord(FileRecord):
-    """Record of a file of predictions. A blank answer counts as missing."""
-
-    option = "--prediction-field"
-
-    id: Id | None = Field(None, validation_alias=AliasChoices("id", "_id", "qid"))
-    question: Text | None = None
-    answer: Annotated[Answer | None, BeforeValidator(_blank_is_none)] = Field(
-        None, validation_alias=AliasChoices(*_ANSWER_KEYS)
-    )
-    passages: Annotated[tuple[Text, ...], BeforeValidator(_as_names)] | None = Field(
-        None, validation_alias=AliasChoices("passages", "context", "retrieved_ids")
-    )
-    supporting_facts: tuple[tuple[Text, Whole], ...] = ()
-    evidence: Annotated[tuple[tuple[Text, Text, Text], ...], BeforeValidator(_no_text)] = ()
-    support_idxs: tuple[Whole, ...] | None = Field(
-        None, validation_alias=AliasChoices("support_idxs", "predicted_support_idxs")
-    )
-    answerable: bool | None = Field(
-        None, validation_alias=AliasChoices("answerable", "predicted_answerable")
-    )
-    tokens: Count = None
-    calls: Count = None
-    cost_usd: Amount = None
-    latency_s: Amount = None
-    as_written: Any = None
-
-    def ledger(self, model: str) -> Ledger:
-        """Return a call with the reported totals. No call if nothing is known."""
-        ledger = Ledger([], CriticalPath())
-        if (self.tokens, self.calls, self.cost_usd) != (None, None, None):
-            call = Call(
-                model=model,
-                prompt_tokens=self.tokens or 0,
-                cost_usd=self.cost_usd,
-                latency_s=self.latency_s or 0.0,
-                count=1 if self.calls is None else self.calls,
-            )
-            ledger.calls.append(call)
-        return ledger
-
-    def unknown(self) -> list[str]:
-        """Return the names of the amounts that the record lacks."""
-        unknown = [name for name in _COLUMNS_OF if getattr(self, name) is None]
-        return [*unknown, *_NEVER_KNOWN]
 
 
 def folder_of(name: str) -> Path:
@@ -181,15 +86,14 @@ def import_run(
     # Without its gold passages a question could not be clustered with others that need them.
     clusters = find_clusters(examples)
     examples = [e.copy(cluster=examples[at].qid) for e, at in zip(examples, clusters, strict=True)]
-    pairs = _paired(dataset.questions or examples, examples, predictions)
+    pairs = _paired(examples, predictions)
     if all(row.answer is None for _, row in pairs):
         raise DataError(
             f"{file}: none of its {sum(map(len, predictions.values()))} predictions is of the "
             f"{len(examples)} questions: their ids, such as {next(iter(predictions))[:60]!r}, must "
             f"be ids of the data, such as {examples[0].qid!r}, or their questions the same"
         )
-    every_row = list(chain.from_iterable(predictions.values()))
-    records = _records(pairs, every_row, dataset, model, file)
+    records = _records(pairs, dataset, model, file)
     card = _card(config, file, name, model, dataset, records)
     _write(folder, card, records)
     return reopen(folder)
@@ -243,99 +147,20 @@ def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
-Predictions = Mapping[str, Sequence[PredictionRecord]]
-
-
-def read_predictions(
-    file: Path, fields: Mapping[str, str] = MappingProxyType({}), encoding: str = ""
-) -> Predictions:
-    """Read predictions by id, or by normalized question.
-
-    Args:
-        file: File of predictions.
-        fields: Our names of a prediction's fields -> paths in the file.
-        encoding: Encoding of a text that is not UTF-8.
-
-    Returns:
-        The predictions of each key. Only in MuSiQue's Full set two questions share an id.
-
-    Raises:
-        DataError: The file cannot be read, a prediction has neither id nor question, no prediction
-            has an answer, or two predictions are for one question.
-    """
-    predictions: dict[str, list[PredictionRecord]] = {}
-    unanswered: Row | None = None
-    first_row: Row | None = None
-    never_there = set(fields)
-    for row in _rows(file, encoding):
-        first_row = first_row or row
-        absent = absent_fields(row, fields)
-        never_there &= absent
-        present = {ours: path for ours, path in fields.items() if ours not in absent}
-        row = map_fields(row, present, PredictionRecord.option)
-        record = validate(PredictionRecord, row)
-        written = [row.data[key] for key in _ANSWER_KEYS if key in row.data]
-        if written:
-            record = record.model_copy(update={"as_written": written[0]})
-        elif unanswered is None:
-            unanswered = row
-        key = record.id or (question_key(record.question) if record.question else "")
-        if not key:
-            fail(row, "id", missing(PredictionRecord, row, "id"))
-        same = predictions.setdefault(key, [])
-        if same and not (record.answerable is not None and len(same) == 1):
-            raise DataError(f"{row.where}: {key!r} already has a prediction")
-        same.append(record)
-    if first_row is not None and never_there:
-        map_fields(first_row, fields, PredictionRecord.option)  # raises, and names the fields
-    is_answered = any(r.answer is not None for r in chain.from_iterable(predictions.values()))
-    if not is_answered and unanswered is not None:
-        fail(unanswered, "answer", missing(PredictionRecord, unanswered, "answer"))
-    return predictions
-
-
-def _rows(file: Path, encoding: str) -> Iterator[Row]:
-    """Yield the records. An official file of HotpotQA or 2WikiMultiHopQA has them by id."""
-    content = read_json(file, encoding) if file.suffix.lower() == ".json" else None
-    if not isinstance(content, Mapping) or not isinstance(content.get("answer"), Mapping):
-        yield from read_rows(file, encoding)
-        return
-    facts = content.get("sp") or {}
-    evidence = content.get("evidence") or {}
-    if not isinstance(facts, Mapping) or not isinstance(evidence, Mapping):
-        raise DataError(f'{file}: "sp" and "evidence" must be objects by id, as "answer" is')
-    for qid, answer in content["answer"].items():
-        named = facts.get(qid, [])
-        pairs = named if isinstance(named, list) else []  # the record checks their shape
-        titles = dict.fromkeys(str(fact[0]) for fact in pairs if isinstance(fact, list) and fact)
-        data = {
-            "id": qid, "answer": answer, "passages": [*titles], "supporting_facts": named,
-            "evidence": evidence.get(qid, []),
-        }  # fmt: skip
-        yield Row(f"{file}: {qid}", data)
-
-
 def _paired(
-    questions: Sequence[dspy.Example], examples: Sequence[dspy.Example], predictions: Predictions
+    examples: Sequence[dspy.Example], predictions: Predictions
 ) -> list[tuple[dspy.Example, PredictionRecord]]:
     """Return each example with its prediction, or with an empty one.
 
-    Questions of MuSiQue's Full set that share an id are in the order of `questions`.
+    In MuSiQue's Full set two questions share an id. The second prediction is that of the twin.
     """
-    uses: Counter[str] = Counter()
-    numbers: dict[str, int] = {}
-    for example in questions:
-        written = example.get("twin_of") or example.qid
-        numbers[example.qid] = uses[written]
-        uses[written] += 1
     pairs = []
     for example in examples:
+        twin_of = example.get("twin_of")
         row = PredictionRecord()
-        for key in (str(example.qid), example.get("twin_of"), question_key(example.question)):
-            same = predictions.get(key or "", ())
-            number = 0 if len(same) == 1 else numbers.get(example.qid, 0)
-            if number < len(same):
-                row = same[number]
+        for key in (str(example.qid), twin_of, question_key(example.question)):
+            if same := predictions.get(key or ""):
+                row = same[-1] if twin_of else same[0]
                 break
         pairs.append((example, row))
     return pairs
@@ -343,7 +168,6 @@ def _paired(
 
 def _records(
     pairs: Sequence[tuple[dspy.Example, PredictionRecord]],
-    every_row: Sequence[PredictionRecord],
     dataset: Dataset,
     model: str,
     file: Path,
@@ -355,8 +179,8 @@ def _records(
     """
     mentions = [row.passages or _cited_pids(example, row) for example, row in pairs]
     matcher = PassageMatcher(dataset.corpus, chain.from_iterable(mentions))
-    has_passages = any(row.passages or row.support_idxs for row in every_row)
-    cites_sentences = any(row.supporting_facts for row in every_row)
+    has_passages = any(row.passages or row.support_idxs for _, row in pairs)
+    cites_sentences = any(row.supporting_facts for _, row in pairs)
     records = []
     unknown = 0
     for (example, row), own_mentions in zip(pairs, mentions, strict=True):
@@ -403,16 +227,22 @@ def _record(
             citations=cited,
             facts=list(map(list, row.evidence)) or None,
         )
+    calls = []
+    if (row.tokens, row.calls, row.cost_usd) != (None, None, None):  # One call has the totals.
+        call = Call(
+            model=model,
+            prompt_tokens=row.tokens or 0,
+            cost_usd=row.cost_usd,
+            latency_s=row.latency_s or 0.0,
+            count=1 if row.calls is None else row.calls,
+        )
+        calls.append(call)
     record = make_record(
-        example, prediction, row.ledger(model), latency_s=row.latency_s or 0.0,
+        example, prediction, Ledger(calls, CriticalPath()), latency_s=row.latency_s or 0.0,
         failure=failure, alignment=dataset.corpus.alignment,
     )  # fmt: skip
-    written = {}
-    if row.as_written is not None and row.as_written != row.answer:
-        written["answer_as_written"] = row.as_written
-    if row.answerable is not None:
-        written["answerable_as_written"] = row.answerable
-    return replace(record, extra={**record.extra, **written}, unknown=row.unknown())
+    unknown = [name for name in _COLUMNS_OF if getattr(row, name) is None]
+    return replace(record, unknown=[*unknown, *_NEVER_KNOWN])
 
 
 def _cited_pids(example: dspy.Example, row: PredictionRecord) -> list[str]:

@@ -1,14 +1,13 @@
 """Export of finished runs as prediction files for the official scripts of data sets.
 
 The files of HotpotQA and 2WikiMultiHopQA are one object with answers, supporting facts and evidence
-by id. MuSiQue's file has one line per question. An imported answer is written as in its own file. A
-failed question has no answer: the first two formats omit it, and MuSiQue's, whose script requires
-every question, has a blank answer.
+by id. MuSiQue's file has one line per question. A failed question has no answer: the first two
+formats omit it, and MuSiQue's, whose script requires every question, has a blank answer.
 """
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
 
 from ragbench.errors import ConfigError
 from ragbench.metrics.support import predicted_facts, predicted_pids
@@ -16,47 +15,26 @@ from ragbench.outputs import Output
 from ragbench.record import Record
 
 
-def _answer(record: Record) -> Any:
-    return record.extra.get("answer_as_written", record.answer_text)
+def file_by_id(records: Sequence[Record], *, has_evidence: bool) -> str:
+    """Return the content of a prediction file for the script of HotpotQA or 2WikiMultiHopQA.
 
-
-def _facts(record: Record) -> list[list[Any]]:
-    """Return the sentences that the program names, in its order."""
-    named = predicted_facts(record) or set()
-    ordered: list[list[Any]] = []
-    for item in record.citations or ():
-        if isinstance(item, list | tuple) and tuple(item) in named and list(item) not in ordered:
-            ordered.append(list(item))
-    return ordered or list(map(list, sorted(named)))
-
-
-def hotpotqa_file(records: Sequence[Record]) -> str:
-    """Return the content of a prediction file for HotpotQA's script v1."""
-    answered = []
+    Args:
+        records: Records of a run.
+        has_evidence: Include the evidence, which only 2WikiMultiHopQA has.
+    """
+    content: dict[str, dict[str, object]] = {"answer": {}, "sp": {}}
+    if has_evidence:
+        content["evidence"] = {}
     for record in records:
-        if not record.failed:
-            answered.append(record)
-    answers = {record.qid: _answer(record) for record in answered}
-    facts = {record.qid: _facts(record) for record in answered}
-    return json.dumps({"answer": answers, "sp": facts}, ensure_ascii=False)
-
-
-def wiki_file(records: Sequence[Record]) -> str:
-    """Return the content of a prediction file for 2WikiMultiHopQA's script v1.1."""
-    content = json.loads(hotpotqa_file(records))
-    evidence: dict[str, list[list[str]]] = {}
-    for record in records:
-        if record.qid in content["answer"]:
-            triples = []
-            for fact in record.facts or ():
-                if _is_triple(fact):
-                    triples.append(list(fact))
-            evidence[record.qid] = triples
-    return json.dumps({**content, "evidence": evidence}, ensure_ascii=False)
-
-
-def _is_triple(fact: Any) -> bool:
-    return isinstance(fact, list | tuple) and len(fact) == 3
+        if record.failed:
+            continue
+        content["answer"][record.qid] = record.answer_text
+        content["sp"][record.qid] = sorted(predicted_facts(record) or ())
+        if has_evidence:
+            facts = record.facts or ()
+            triples = [fact for fact in facts if isinstance(fact, list | tuple) and len(fact) == 3]
+            content["evidence"][record.qid] = triples
+    return json.dumps(content, ensure_ascii=False)
 
 
 def musique_file(records: Sequence[Record]) -> str:
@@ -65,12 +43,11 @@ def musique_file(records: Sequence[Record]) -> str:
     for record in records:
         pids = record.extra.get("paragraph_pids", ())
         named = predicted_pids(record) or set()
-        answerable = record.extra.get("answerable_as_written", not record.failed)
         line = {
             "id": record.extra.get("twin_of", record.qid),
-            "predicted_answer": "" if record.failed else _answer(record),
+            "predicted_answer": record.answer_text,
             "predicted_support_idxs": [i for i, pid in enumerate(pids) if pid in named],
-            "predicted_answerable": answerable,
+            "predicted_answerable": not record.failed,
         }
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     return "".join(lines)
@@ -78,8 +55,8 @@ def musique_file(records: Sequence[Record]) -> str:
 
 #: Name of the script's data set -> function that returns the content of its file.
 FILES: dict[str, Callable[[Sequence[Record]], str]] = {
-    "hotpotqa": hotpotqa_file,
-    "2wiki": wiki_file,
+    "hotpotqa": partial(file_by_id, has_evidence=False),
+    "2wiki": partial(file_by_id, has_evidence=True),
     "musique": musique_file,
 }
 

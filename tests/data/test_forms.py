@@ -9,7 +9,7 @@ import pytest
 
 from ragbench.data import DataSettings, detect_layout, load_dataset
 from ragbench.data.answers import answers_of
-from ragbench.data.mapping import MissingPathError, value_at
+from ragbench.data.mapping import value_at
 from ragbench.data.readers import read_rows
 from ragbench.errors import DataError
 
@@ -31,26 +31,21 @@ RECORD = {
         ("a.b[].d", [1, 2]),
         ("a.b[0].d[1]", 2),
         ("a.b[0].d[-1]", 2),
-        ("a.b[-9].c", MissingPathError),
+        ("a.b[-9].c", None),
         ("groups[]", ["g1", "g2", "g3"]),
         ("groups[1]", ["g2", "g3"]),
         ("packed.deep[0]", "m"),
         ("python[]", ["p", "q"]),
-        ("a.x", MissingPathError),
-        ("a.b.c", MissingPathError),  # a list, which wants []
-        ("a.b[7].c", MissingPathError),
-        ("a.b[].nothing", MissingPathError),
-        ("a[].b", MissingPathError),
-        ("", MissingPathError),
+        ("a.x", None),
+        ("a.b.c", None),  # a list, which wants []
+        ("a.b[7].c", None),
+        ("a.b[].nothing", None),
+        ("a[].b", None),
     ],
 )
 def test_a_path_steps_through_objects_and_lists(path: str, value: Any) -> None:
     record = RECORD if path == "a.b" else {k: v for k, v in RECORD.items() if k != "a.b"}
-    if value is MissingPathError:
-        with pytest.raises(MissingPathError):
-            print(value_at(record, path) if path else value_at(record, "nothing"))
-    else:
-        assert value_at(record, path) == value
+    assert value_at(record, path) == value
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_any_repository_of_the_hub_with_its_fields_named(hub, write):
     sizes = {name: len(part) for name, part in data.splits.items()}
     assert sizes == {"train": 4, "validation": 2, "test": 3}
     assert by_id(data)["7"]["answers"] == ["7"]
-    with pytest.raises(DataError, match="has no field 'query'; it has gold, nr, text"):
+    with pytest.raises(DataError, match="there are nr, text, gold: give --field question"):
         load_dataset(spec.but(field={"question": "query"}))
 
 
