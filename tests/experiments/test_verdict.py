@@ -6,12 +6,15 @@ from typing import Any
 
 import dspy
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from ragbench.cli.main import cli
 from ragbench.cli.printing import show
 from ragbench.data import load_dataset
 from ragbench.errors import DataError, RagbenchError, RunError
+from ragbench.experiments.cells.sweep import arms_of, run_sweep
+from ragbench.experiments.cells.sweep_file import load_sweep
 from ragbench.experiments.cells.verdict import reread, run_verdict
 from ragbench.experiments.compare.verdicts import Verdict, VerdictRequest
 from ragbench.experiments.config import CompileConfig
@@ -83,6 +86,30 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     path.unlink()
     with pytest.raises(RunError, match="no finished verdict"):
         reread(made.folder)
+
+
+SWEEP = """
+matrix: {optimizer: [none, bootstrap], optimizer_seed: [0, 1, 2], form: [false, true]}
+baseline: [{optimizer: none}, {optimizer: none, form: false}]
+"""
+
+
+def test_sweep_of_the_arms_reproduces_the_contrasts_of_a_verdict(world: World) -> None:
+    made = verdict(world, seeds=3)
+    fields = world.config().model_dump(mode="json", exclude_unset=True)
+    path = world.folder / "verdict.yaml"
+    path.write_text(yaml.safe_dump(fields) + SWEEP)
+    swept = run_sweep(load_sweep(path, out=world.folder / "sweep"))
+    assert [len(arm) for arm in arms_of(swept.outcomes).values()] == [1, 1, 3, 3]
+    found = {(c.baseline, c.cell): c.scores for c in swept.contrasts}
+    names = {
+        "zero-shot": "vanilla, form=False",
+        "form": "vanilla, form=True",
+        "compiled": "vanilla, bootstrap, form=False",
+        "compiled-form": "vanilla, bootstrap, form=True",
+    }
+    assert found == {(names[a], names[b]): row for (a, b), row in made.contrasts.items()}
+    assert all(c.outcome for row in found.values() for c in row.values())
 
 
 def test_repeats_of_every_arm(world: World) -> None:

@@ -7,21 +7,20 @@ finished questions and compiles are reused, and failed cells run again.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain
 from pathlib import Path
 
 from ragbench.errors import CompareError
 from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.cells.sweep_file import Sweep, missing_file
-from ragbench.experiments.compare.comparisons import compare_all
+from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.plans import Plan
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked
 from ragbench.lms.calls import limit_reached
-from ragbench.metrics import Comparison, correct
+from ragbench.metrics import Comparison, Method, correct
 
 
 @dataclass(frozen=True)
@@ -111,35 +110,36 @@ def arms_of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
+    """Compare each arm with its baseline; all tests are one family (Holm)."""
     by_label = {outcome.cell.label: outcome for outcome in outcomes}
     arms = arms_of(outcomes)
     sides: dict[tuple[str, str], tuple[list[Outcome], list[Outcome]]] = {}
     for pair in sweep.pairs.items():
         cell, base = (by_label[label] for label in pair)
-        arm = cell.cell.arm
-        base_arm = base.cell.arm
-        if arm == base_arm:  # the baseline names a seed
+        names = cell.cell.arm, base.cell.arm
+        if names[0] == names[1]:  # the baseline names a seed
             sides[pair] = ([cell], [base])
         else:
-            sides[arm, base_arm] = (arms[arm], arms[base_arm])
+            sides[names] = (arms[names[0]], arms[names[1]])
+    method = Method(margin=sweep.margin)
     contrasts = []
+    tests: list[Comparison] = []
     for labels, (cells, bases) in sides.items():
-        scores: Mapping[str, Comparison] = {}
-        why = ""
         try:
-            runs = [_runs(bases), _runs(cells)]
-            [result] = compare_all(runs, metrics=sweep.metrics, margin=sweep.margin)
-            scores = result.scores
+            a = _runs(bases)
+            b = _runs(cells)
+            shared = Shared.by([*a, *b], common=False)
+            scores = {metric: shared.compare(a, b, metric, method) for metric in sweep.metrics}
+            contrasts.append(Contrast(*labels, scores))
+            tests += scores.values()
         except CompareError as error:
-            why = str(error)
-        contrasts.append(Contrast(*labels, scores, why))
-    comparisons = chain.from_iterable(contrast.scores.values() for contrast in contrasts)
-    family = iter(correct(list(comparisons)))
-    corrected = []
+            contrasts.append(Contrast(*labels, why=str(error)))
+    corrected = iter(correct(tests))
+    family = []
     for contrast in contrasts:
-        scores = {metric: next(family) for metric in contrast.scores}
-        corrected.append(replace(contrast, scores=scores))
-    return corrected
+        scores = {metric: next(corrected) for metric in contrast.scores}
+        family.append(replace(contrast, scores=scores))
+    return family
 
 
 def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation]:

@@ -39,7 +39,7 @@ Fields = Mapping[str, Any]
 #: Leaves that labels show first, as a value without a name.
 _PLAIN = ("program", "set.variant", "optimizer", "retriever", "lm", "dataset")
 #: Leaves in which the cells of one arm differ, whose scores are pooled.
-_POOLED = ("seed", "repeat")
+_POOLED = ("seed", "repeat", "optimizer_seed")
 #: Fields of a compile; its folder is the sweep's to choose.
 _COMPILE_FIELDS = tuple(name for name in CompileConfig.model_fields if name != "out")
 _MOST_CELLS = 2_000
@@ -71,7 +71,9 @@ class SweepFields(Knobs):
 
     matrix: dict[str, Any] = Field({}, description="field -> values; every combination is a cell")
     include: tuple[dict[str, Any], ...] = Field((), description="more cells, or small matrices")
-    baseline: dict[str, Any] | None = Field(None, description="the cells to compare others with")
+    baseline: dict[str, Any] | tuple[dict[str, Any], ...] | None = Field(
+        None, description="the cells to compare others with; of several, the first that fits a cell"
+    )
     metrics: tuple[str, ...] = Field(HEADLINE, min_length=1, description="metrics to compare")
     margin: float | None = Field(None, gt=0, description="difference too small to matter")
     published: tuple[Published, ...] = Field((), description="figures to print next to ours")
@@ -142,7 +144,10 @@ def load_sweep(
     every = sorted(cells.values(), key=lambda cell: data.index(cell.config.data_settings()))
     named = _labelled(every)
     axes = set(chain.from_iterable(leaves_of(with_k(block)) for block in blocks))
-    pairs = _pairs(named, spec.baseline, axes)
+    baselines = (spec.baseline,) if isinstance(spec.baseline, dict) else spec.baseline
+    pairs: dict[str, str] = {}
+    for baseline in baselines or ():  # The first that fits a cell counts.
+        pairs = {**_pairs(named, baseline, axes), **pairs}
     if only:
         chosen = [cell for cell in named if _is_chosen(cell, only)]
         if not chosen:
@@ -249,6 +254,8 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
         raise ConfigError(f"cell {choice_words or 'of the file'}: {error}") from None
     leaves = {"program": config.program, **leaves_of(_merged(shared, choices))}
     if settings is None:
+        for leaf in [leaf for leaf in leaves if leaf.partition(".")[0] in _COMPILE_FIELDS]:
+            del leaves[leaf]
         leaves["optimizer"] = None
     return Cell(choice_words or "of the file", config.but(out=out), settings, leaves)
 
@@ -288,10 +295,8 @@ def _labelled(cells: Sequence[Cell]) -> list[Cell]:
     return labelled
 
 
-def _pairs(cells: Sequence[Cell], baseline: Fields | None, axes: set[str]) -> dict[str, str]:
+def _pairs(cells: Sequence[Cell], baseline: Fields, axes: set[str]) -> dict[str, str]:
     """Map each cell to its baseline: the only one, or the one that is equal on the other axes."""
-    if baseline is None:
-        return {}
     values = leaves_of(with_k(baseline))
     if values.get("optimizer") == "none":
         values["optimizer"] = None
