@@ -110,7 +110,6 @@ EXTRA_OF = {
     "optuna": "tune",
     "pandas": "data",
     "pyarrow": "data",
-    "pptx": "documents",
     "pypdf": "documents",
     "qdrant_client": "qdrant",
     "ray": "ray",

@@ -1,6 +1,6 @@
-"""Read the text of documents: text, Markdown, HTML, PDF, Word, PowerPoint, tables.
+"""Read the text of documents: text, Markdown, HTML, PDF, Word, tables.
 
-A document is cut into its sections: headings, pages, slides or sheets. The readers are small and
+A document is cut into its sections: headings, pages or sheets. The readers are small and
 local: markitdown (measured 2026-11) needs 390 MB, keeps navigation bars, and runs past 40 s on a
 Word file that is a zip bomb.
 """
@@ -114,29 +114,6 @@ def _cell_text(cell: Any) -> str:
     return "\n".join(paragraph.text for paragraph in cell.p_lst)
 
 
-def _slides(path: Path, title: str, encoding: str) -> Iterator[Section]:
-    with needs_extra(str(path)):
-        import pptx
-    with path.open("rb") as file:
-        slides: Any = list(pptx.Presentation(file).slides)
-    for number, slide in enumerate(slides, start=1):
-        lines = list(_shape_lines(slide.shapes))
-        if slide.has_notes_slide:
-            lines.append(slide.notes_slide.notes_text_frame.text)
-        yield f"{title}, slide {number}", "\n".join(lines)
-
-
-def _shape_lines(shapes: Any) -> Iterator[str]:
-    for shape in shapes:
-        if hasattr(shape, "shapes"):  # a group
-            yield from _shape_lines(shape.shapes)
-        elif shape.has_text_frame:
-            yield shape.text_frame.text
-        elif getattr(shape, "has_table", False):
-            for row in shape.table.rows:
-                yield " | ".join(cell.text for cell in row.cells)
-
-
 def _table(path: Path, title: str, encoding: str) -> Iterator[Section]:
     separator = "," if path.suffix.lower() == ".csv" else "\t"
     yield title, _rows_as_text(text_rows(path, encoding, separator))
@@ -167,7 +144,6 @@ DOCUMENTS: dict[str, Reader] = {
     ".xhtml": _html,
     ".pdf": _pdf,
     ".docx": _word,
-    ".pptx": _slides,
 }
 #: In a folder of documents, tables are documents too. A table file by itself holds records.
 READERS: dict[str, Reader] = {

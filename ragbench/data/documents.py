@@ -26,51 +26,32 @@ class Account:
 
     Attributes:
         read: Number of documents with text.
-        without_text: Documents without text, such as scans.
-        damaged: Documents that cannot be read, with the reason.
-        outside: Links that point out of the folder.
+        skipped: Documents that were not read -> reason.
         left_out: Number of files with each unsupported ending.
     """
 
     read: int = 0
-    without_text: list[str] = field(default_factory=list)
-    damaged: dict[str, str] = field(default_factory=dict)
-    outside: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
 
     def card(self) -> dict[str, Any]:
-        """Return the account for a data card, JSON-ready, with at most 100 files of a kind."""
-        return {
-            "read": self.read,
-            "without_text": self.without_text[:_KEPT],
-            "damaged": dict(list(self.damaged.items())[:_KEPT]),
-            "outside": self.outside[:_KEPT],
-            "left_out": dict(sorted(self.left_out.items())),
-        }
+        """Return the account for a data card, JSON-ready, with at most 100 skipped documents."""
+        skipped = dict(list(self.skipped.items())[:_KEPT])
+        return {"read": self.read, "skipped": skipped, "left_out": dict(self.left_out)}
 
     def lines(self) -> list[str]:
-        """Return one line for each kind of file that was skipped or has no text."""
+        """Return one line each for unsupported files and skipped documents."""
         lines = []
         if self.left_out:
             counts = ", ".join(f"{n} {ending}" for ending, n in sorted(self.left_out.items()))
             lines.append(f"{self.left_out.total()} files are left out, of kinds not read: {counts}")
-        if self.without_text:
-            listing = _listed(self.without_text)
-            lines.append(f"{len(self.without_text)} documents have no text (scans?): {listing}")
-        if self.damaged:
-            listing = _listed([f"{name} ({why})" for name, why in self.damaged.items()])
-            lines.append(f"{len(self.damaged)} documents are left out as unreadable: {listing}")
-        if self.outside:
-            listing = _listed(self.outside)
-            lines.append(f"{len(self.outside)} links lead out of the folder, left out: {listing}")
+        if self.skipped:
+            reasons = [f"{name} ({why})" for name, why in self.skipped.items()]
+            listing = ", ".join(reasons[:_NAMED])
+            if len(reasons) > _NAMED:
+                listing += f" and {len(reasons) - _NAMED} more"
+            lines.append(f"{len(reasons)} documents are left out: {listing}")
         return lines
-
-
-def _listed(items: list[str]) -> str:
-    listing = ", ".join(items[:_NAMED])
-    if len(items) > _NAMED:
-        return f"{listing} and {len(items) - _NAMED} more"
-    return listing
 
 
 def is_document(path: Path) -> bool:
@@ -114,11 +95,11 @@ def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tupl
         except Exception as error:  # libraries raise errors of many kinds on damaged files
             if isinstance(error, RagbenchError) and file == path:
                 raise
-            account.damaged[name] = first_line(error, file)
+            account.skipped[name] = first_line(error, file)
             continue
         texts = [(name, title, text) for title, text in sections if text.strip()]
         if not texts:
-            account.without_text.append(name)
+            account.skipped[name] = "no text; a scan?"
             continue
         account.read += 1
         yield from texts
@@ -148,9 +129,9 @@ def _files(path: Path, account: Account) -> Iterator[tuple[str, Path]]:
         try:
             is_inside = file.resolve().is_relative_to(root)
         except (OSError, RuntimeError) as error:  # a link to itself
-            account.damaged[name] = first_line(error, file)
+            account.skipped[name] = first_line(error, file)
             continue
         if not is_inside:
-            account.outside.append(name)
+            account.skipped[name] = "a link out of the folder"
         elif not file.is_dir():
             yield name, file

@@ -150,7 +150,7 @@ def test_a_folder_of_documents_is_a_corpus(tmp_path, write):
     assert "# no heading" in texts[guide[1]][0]
     assert texts["report, page 2"] == ["It is in Oslo."]
     (folder / "gone.md").symlink_to(folder / "nowhere.md")
-    assert "gone.md" in load(write, ROWS, folder, passage_tokens=50).card["documents"]["damaged"]
+    assert "gone.md" in load(write, ROWS, folder, passage_tokens=50).card["documents"]["skipped"]
 
 
 GRAPH = {"id": "1", "source": "x", "question": "Q?", "answer": "A", "question_type": "t"}
