@@ -124,7 +124,7 @@ def single_questions(runs: int, rng: Rng) -> Iterator[Outcome]:
             drawn = draw(rng, -MARGIN)
             found = estimated(drawn.b - drawn.a)
             counts["equivalent"] += found.equivalence_p(MARGIN) <= WRONG
-            counts["gains less than the worth"] += found.p_at_most(-MARGIN) <= WRONG
+            counts["gains less than the minimum gain"] += found.p_at_most(-MARGIN) <= WRONG
         for what, count in counts.items():
             outcome = covers if what.startswith("interval") else wrong
             yield outcome(f"{what}, {name}", count, runs)
@@ -220,7 +220,7 @@ def chosen_best(runs: int, rng: Rng) -> Iterator[Outcome]:
 
 
 def recommended(runs: int, rng: Rng) -> Iterator[Outcome]:
-    """A more expensive program is .10 better, the worth .05: advising the cheaper is wrong."""
+    """Advise the cheaper of two programs, which is wrong: the other gains .10 (minimum: .05)."""
     few = runs // 4
     for n in (10, 20, 50, 100):
         false = 0

@@ -4,8 +4,8 @@
 
 A race is compared with the full table: every program over every question. Scores are right or
 wrong, F1-like or clustered by document; difficulty is shared by the programs as `rho` says; failed
-questions score 0. "Lost" counts races that end without the best program; with `worth`, without one
-that scores within `worth` of the best. Seeds are fixed.
+questions score 0. "Lost" counts races that end without the best program; with `min_gain`, without
+one that scores within `min_gain` of the best. Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -129,23 +129,23 @@ def report(shape: Shape, rule: Rule, races: int) -> str:
         race, share = run(*draw(shape, rng), costs, rule)
         shares.append(share)
         remaining.append(len(race.running))
-        good = means >= means.max() - max(rule.worth, 1e-9)
+        good = means >= means.max() - max(rule.min_gain, 1e-9)
         lost += not any(good[program] for program in race.running)
     return (
-        f"{shape.name:28s} worth {rule.worth:.2f}  calls {np.mean(shares):.2f}  "
+        f"{shape.name:28s} min_gain {rule.min_gain:.2f}  calls {np.mean(shares):.2f}  "
         f"left {np.mean(remaining):4.1f}  best lost {lost / races:.3f}"
     )
 
 
 def main() -> None:
-    """Prints a line for each shape and each worth."""
+    """Prints a line for each shape and each minimum gain."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--races", type=int, default=400)
-    parser.add_argument("--worth", type=float, nargs="*", default=[0.0, 0.05, 0.1])
+    parser.add_argument("--min-gain", type=float, nargs="*", default=[0.0, 0.05, 0.1])
     options = parser.parse_args()
-    for worth in options.worth:
+    for min_gain in options.min_gain:
         for shape in SHAPES:
-            print(report(shape, Rule(worth=worth), options.races), flush=True)
+            print(report(shape, Rule(min_gain=min_gain), options.races), flush=True)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ class DataSettings(Knobs):
         default_words="paragraph; chunk for arag and graphrag_bench",
     )
     size: int = option(2000, "number of passages of the synthetic data set", ge=100, le=1_000_000)
-    renamed: str | None = option(
+    rename_entities: str | None = option(
         None,
         "replace every name and year one to one, seeded by this key, to rule out memorized answers",
         metavar="KEY",

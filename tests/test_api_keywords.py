@@ -77,7 +77,7 @@ def test_every_keyword_of_every_function_works_once(server: FakeServer, tmp_path
         assert taken(question="Which river?").answer
     assert call("open_run", folder=plain.folder).mean(length) == 1.0
     call("compare", a=plain, b=direct, metrics=["f1", length], margin=0.1, common=True)
-    call("recommend", plain, direct, metric="f1", common=True, worth=0.1)
+    call("recommend", plain, direct, metric="f1", common=True, min_gain=0.1)
     call("table", plain, direct)
     values = {
         "program": "vanilla", "data": "synthetic", "optimizer": "labeled", "seeds": 1, "lm": lm,

@@ -174,7 +174,7 @@ def compare(
 
 
 def recommend(
-    *runs: AnyRun, metric: AnyMetric = "f1", common: bool = False, worth: float = 0.05
+    *runs: AnyRun, metric: AnyMetric = "f1", common: bool = False, min_gain: float = 0.05
 ) -> Advice:
     """Recommend the cheapest program of `runs` that is about as good as the best.
 
@@ -182,14 +182,14 @@ def recommend(
         runs: Runs, or their folders.
         metric: Accuracy metric.
         common: Use only the questions that all runs have.
-        worth: Smallest gain in the metric that justifies a more expensive program, in (0, 1).
+        min_gain: Smallest gain in the metric that justifies a more expensive program, in (0, 1).
     """
     from ragbench.experiments.recommend import advise
     from ragbench.experiments.report.repeats import label_arms
 
     arms = _arms(*runs)
     [name] = metric_names([metric])
-    return advise(arms, name, labels=label_arms(arms), common=common, worth=worth)
+    return advise(arms, name, labels=label_arms(arms), common=common, min_gain=min_gain)
 
 
 def table(*runs: AnyRun) -> Table:

@@ -25,13 +25,14 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
     "choose",
     examples=[
         "ragbench choose --docs contracts/ --data-file questions.jsonl --max-cost 5",
-        "ragbench choose --data-file dev.json --lm openai/gpt-4o-mini --max-p95 3 --worth .02",
+        "ragbench choose --data-file dev.json --lm openai/gpt-4o-mini --max-p95 3 --min-gain .02",
         "ragbench choose --programs vanilla,ircot,rag.py:MyRAG,compiled/FOLDER",
         "ragbench choose --programs vanilla,rag.py:MyRAG,rag.py:MyRAG@mine.json",
         "ragbench choose --replay runs/vanilla --replay runs/ircot",
     ],
     common=(
-        "docs", "data_file", "programs", "worth", "max_p95", "metric", "replay", "lm", "api_base",
+        "docs", "data_file", "programs", "min_gain", "max_p95", "metric", "replay", "lm",
+        "api_base",
         "retriever", "limit", "max_cost", "out",
     ),
 )  # fmt: skip
@@ -40,7 +41,7 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 @option("--programs", default=DEFAULT_PROGRAMS, metavar="A,B,...", group="Race",
         help="Programs that race, by name, as FILE.py:Class, with a state that plain DSPy saved "
              "as FILE.py:Class@STATE.json, or as a compiled folder; all for all.")  # fmt: skip
-@option("--worth", type=FiniteRange(min=0, max=1, max_open=True), default=0.05, group="Race",
+@option("--min-gain", type=FiniteRange(min=0, max=1, max_open=True), default=0.05, group="Race",
         help="Smallest gain that justifies a more expensive program. 0: any gain.")  # fmt: skip
 @option("--max-p95", type=FiniteRange(min=0, min_open=True), metavar="SECONDS", group="Race",
         help="Maximum latency of 95 % of the questions, in seconds.")  # fmt: skip
@@ -56,7 +57,7 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 def choose_command(
     docs: Path | None,
     programs: str,
-    worth: float,
+    min_gain: float,
     max_p95: float | None,
     metric: str,
     replay: tuple[Path, ...],
@@ -68,8 +69,8 @@ def choose_command(
     """Race programs over the same questions and stop when the decision is clear.
 
     After each block of questions, a program is dropped if another one scores significantly more, if
-    it costs more and gains significantly less than --worth, or if it is significantly too slow. The
-    probability of dropping the best program is at most 5 %, for any number of looks. Repeat the
+    it costs more and gains significantly less than --min-gain, or if it is significantly too slow.
+    The probability of dropping the best program is at most 5 %, for any number of looks. Repeat the
     command to continue. Exits with 3 if a limit ended the race.
     """
     from ragbench.experiments.cells.choose import choose, replay as race_again
@@ -78,7 +79,7 @@ def choose_command(
     from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import reopen
 
-    rule = Rule(worth=worth, max_p95=max_p95)
+    rule = Rule(min_gain=min_gain, max_p95=max_p95)
     if replay:
         runs = list(map(reopen, replay))
         named = dict(zip(label_runs(runs), runs, strict=True))

@@ -90,10 +90,10 @@ def compare_command(
         help="Also recommend a program per question type or number of hops.")  # fmt: skip
 @option("--common", is_flag=True, group="Data",
         help="Use only the questions that all runs have.")  # fmt: skip
-@option("--worth", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
+@option("--min-gain", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
         group="Search",
         help="Smallest gain that justifies a more expensive program.")  # fmt: skip
-@option("--include-unshown", is_flag=True, group="Search",
+@option("--include-degenerate", is_flag=True, group="Search",
         help="Include runs that read all passages or have a bare index.")  # fmt: skip
 @output_options
 def recommend_command(
@@ -101,12 +101,12 @@ def recommend_command(
     metric: str,
     by: str | None,
     common: bool,
-    worth: float,
-    include_unshown: bool,
+    min_gain: float,
+    include_degenerate: bool,
 ) -> None:
     """Recommend the cheapest program of RUNS that is about as good as the best.
 
-    A cheaper program is recommended if it is significantly less than --worth below the best mean.
+    A cheaper program is recommended if it is less than --min-gain below the best mean, by a test.
     If the questions do not decide, the output says how many would. With --by, each group of
     questions gets its own recommendation from its own tests. The repeats of a run (`ragbench eval
     --repeats`) are pooled. Calls no LM.
@@ -118,8 +118,8 @@ def recommend_command(
     from ragbench.experiments.runs.summary import reopen_arm
 
     arms = list(map(reopen_arm, runs))
-    how: dict[str, Any] = {"labels": label_arms(arms), "common": common, "worth": worth}
-    how["unshown"] = include_unshown
+    how: dict[str, Any] = {"labels": label_arms(arms), "common": common, "min_gain": min_gain}
+    how["degenerate"] = include_degenerate
     show(advice_report(advise(arms, metric, **how)))
     if by is not None:
         show(group_advice_report(by, advise_by(arms, by, metric, **how)))

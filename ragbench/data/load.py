@@ -22,7 +22,7 @@ from ragbench.data.passages import (
 )
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.splits import FRACTIONS, parse_fractions, split_examples
-from ragbench.data.variants import renamed, without_gold
+from ragbench.data.variants import rename_entities, without_gold
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.settings import DataSettings
@@ -115,8 +115,8 @@ def load_dataset(spec: DataSettings) -> Dataset:
     dataset = replace(dataset, is_own=spec.is_own)
     if spec.unanswerable is not None:
         dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
-    if spec.renamed is not None:
-        dataset = renamed(dataset, spec.renamed)
+    if spec.rename_entities is not None:
+        dataset = rename_entities(dataset, spec.rename_entities)
     return dataset
 
 

@@ -25,7 +25,7 @@ _NOT_RENAMED = frozenset(
 )
 
 
-def renamed(dataset: Dataset, key: str) -> Dataset:
+def rename_entities(dataset: Dataset, key: str) -> Dataset:
     """Return a copy of `dataset` with new names and years in questions, passages and answers.
 
     See `ragbench.data.renaming`. The passages are in memory.
@@ -56,7 +56,7 @@ def renamed(dataset: Dataset, key: str) -> Dataset:
     twins = {}
     for example in every:
         twins[str(example.qid)] = _rename_example(example, rename)
-    return _with(dataset, twins, changed, {"renamed": key, "names": len(rename.words)})
+    return _with(dataset, twins, changed, {"rename_entities": key, "names": len(rename.words)})
 
 
 def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:

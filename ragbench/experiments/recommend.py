@@ -1,9 +1,10 @@
-"""Advice on which of several programs to use: the cheapest without a rival worth its price.
+"""Advice on which of several programs to use: the cheapest one that no other outperforms enough.
 
-A program is recommended only if the gain of every other one over it is significantly below `worth`,
-and every cheaper one is significantly worse. Otherwise the advice is undecided, with the required
-number of questions. Programs whose right answers lack gold in context are excluded. All tests are
-those of one family (`compare.family`). The order of the runs and of their records has no effect.
+A program is recommended only if the gain of every other one over it is significantly below
+`min_gain`, and every cheaper one is significantly worse. Otherwise the advice is undecided,
+with the required number of questions. Programs whose right answers lack gold in context are
+excluded. All tests are those of one family (`compare.family`). The order of the runs and of their
+records has no effect.
 """
 
 import math
@@ -25,7 +26,7 @@ from ragbench.experiments.compare.paired import Shared, read_for
 from ragbench.experiments.runs.summary import Evaluation
 
 #: Smallest gain in the mean that justifies a more expensive program.
-WORTH = 0.05
+MIN_GAIN = 0.05
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -65,7 +66,7 @@ class Advice:
 
     Attributes:
         metric: Name of the metric.
-        worth: Smallest gain that justifies a more expensive program.
+        min_gain: Smallest gain that justifies a more expensive program.
         cost: Measure by which programs are cheap or expensive.
         questions: Ids of the questions that all programs have a score of.
         clusters: Cluster of each question; empty if each is its own.
@@ -79,7 +80,7 @@ class Advice:
     """
 
     metric: str
-    worth: float
+    min_gain: float
     cost: str
     questions: Sequence[str]
     clusters: Mapping[str, str]
@@ -110,13 +111,14 @@ class Advice:
             if self._rival_is_cheaper():
                 return (
                     f"undecided: {self.rival.label} is cheaper than {self.against.label}, and is "
-                    f"neither shown worse nor shown within {self.worth:g} of it ({self.test.gain})"
+                    f"neither significantly worse nor significantly within {self.min_gain:g} of it "
+                    f"({self.test.gain})"
                 )
             return (
-                f"undecided: {self.rival.label} is not shown to gain less than {self.worth:g} over "
-                f"{self.against.label}, the best mean ({self.test.gain})"
+                f"undecided: the gain of {self.rival.label} over {self.against.label}, the best "
+                f"mean, is not significantly below {self.min_gain:g} ({self.test.gain})"
             )
-        words = f"no other program gains {self.worth:g} or more over it"
+        words = f"no other program gains {self.min_gain:g} or more over it"
         unknown = []
         for arm in self.arms:
             if arm.spending[self.cost] is None:
@@ -148,22 +150,22 @@ class Advice:
             return f"{c.n} questions are too few to say how many would tell"
         pair = f"{self.against.label} from {self.rival.label}"
         cheaper = self._rival_is_cheaper()
-        needed = required_sample_size(c, self.worth, self.family.tests, cheaper=cheaper)
+        needed = required_sample_size(c, self.min_gain, self.family.tests, cheaper=cheaper)
         if needed is None:
             return f"no number of questions would tell {pair}"
         return f"to tell {pair}: about {float(f'{needed:.2g}'):,.0f} questions would tell"
 
 
 def required_sample_size(
-    c: metrics.Comparison, worth: float, tests: int, *, cheaper: bool
+    c: metrics.Comparison, min_gain: float, tests: int, *, cheaper: bool
 ) -> int | None:
     """Return the fewest questions that would end in an advice, if the difference is as seen.
 
     Args:
         c: The rival minus the program that it cannot be told from.
-        worth: Smallest gain that justifies a more expensive program.
+        min_gain: Smallest gain that justifies a more expensive program.
         tests: Number of tests of the family.
-        cheaper: Whether the rival is cheaper. It is then advised if it is less than `worth` worse.
+        cheaper: True if the rival is cheaper: it is advised if it is less than `min_gain` worse.
 
     Returns:
         Number of questions. None if no number would.
@@ -172,9 +174,9 @@ def required_sample_size(
     if test is None:
         return None
     gain = c.difference if c.higher_is_better else -c.difference
-    distances = [worth - gain]
+    distances = [min_gain - gain]
     if cheaper:
-        distances = [max(-gain, 0.0), worth + gain]
+        distances = [max(-gain, 0.0), min_gain + gain]
     options = []
     for distance in distances:
         needed = None
@@ -191,8 +193,8 @@ def advise(
     *,
     labels: Sequence[str] = (),
     common: bool = False,
-    worth: float = WORTH,
-    unshown: bool = False,
+    min_gain: float = MIN_GAIN,
+    degenerate: bool = False,
 ) -> Advice:
     """Advise which program to use.
 
@@ -202,8 +204,8 @@ def advise(
         labels: Names of the programs. Default: the names of their folders.
         common: Use only the questions that all runs have. A run that shares less than half of the
             questions of the largest is left out in any case.
-        worth: Smallest gain that justifies a more expensive program.
-        unshown: Weigh also runs that cannot show their method.
+        min_gain: Smallest gain that justifies a more expensive program.
+        degenerate: Weigh also runs that cannot show their method.
 
     Raises:
         ConfigError: there are fewer than two runs, or `metric` is no measure of accuracy.
@@ -212,8 +214,10 @@ def advise(
     kind = metrics.get_metric(metric)
     if not kind.higher_is_better or kind.score_range is None:
         raise ConfigError(f"{metric} is not an accuracy metric; give --metric f1 or em")
-    if not 0 < worth < kind.score_range[1] - kind.score_range[0]:
-        raise ConfigError(f"worth={worth:g} is no gain in {metric}; give one above 0, such as 0.05")
+    if not 0 < min_gain < kind.score_range[1] - kind.score_range[0]:
+        raise ConfigError(
+            f"min_gain={min_gain:g} is not a gain in {metric}; give one above 0, such as 0.05"
+        )
     groups: list[Sequence[Evaluation]] = []
     for entry in runs:
         groups.append([entry] if isinstance(entry, Evaluation) else entry)
@@ -225,13 +229,13 @@ def advise(
         first, second = list(data.values())[:2]
         raise CompareError(
             f"{first.folder} and {second.folder} are over different data; advice is for one data "
-            "set, and a variant (--renamed, --unanswerable) is another one"
+            "set, and a variant (--rename-entities, --unanswerable) is another one"
         )
     labels_of_arms = list(labels or [group[0].folder.name for group in groups])
     for group in groups:
         for run in group:
             read_for(run, [metric, *SPENDING])
-    places, unfit = comparable(groups, unshown=unshown)
+    places, unfit = comparable(groups, degenerate=degenerate)
     left_out = sorted(f"left out: {labels_of_arms[at]}, which {why}" for at, why in unfit.items())
     if len(places) < 2:
         raise ConfigError("; ".join([few, *left_out]))
@@ -242,7 +246,7 @@ def advise(
     arms = []
     for place, standing in zip(places, family.standings, strict=True):
         arms.append(RankedProgram(**vars(standing), label=labels_of_arms[place]))
-    choice = decide(arms, family, worth, len(scored))
+    choice = decide(arms, family, min_gain, len(scored))
     best = arms[family.best]
     explained = []
     for at, arm in enumerate(arms):
@@ -256,7 +260,7 @@ def advise(
 
     return Advice(
         metric=metric,
-        worth=worth,
+        min_gain=min_gain,
         cost=family.cost,
         questions=scored,
         clusters=family.clusters,
@@ -273,17 +277,18 @@ def advise(
     )
 
 
-def decide(arms: Sequence[RankedProgram], family: Family, worth: float, n: int) -> Choice:
+def decide(arms: Sequence[RankedProgram], family: Family, min_gain: float, n: int) -> Choice:
     """Choose the program to use.
 
     Args:
         arms: The programs, in the order of the family.
         family: Tests of every pair of them.
-        worth: Smallest gain that justifies a more expensive program.
+        min_gain: Smallest gain that justifies a more expensive program.
         n: Number of questions.
 
     Returns:
-        The cheapest program over which no other gains `worth`, if every cheaper one is shown worse.
+        The cheapest program over which no other gains `min_gain`, if every cheaper one is
+        significantly worse.
     """
     places = [at for at, arm in enumerate(arms) if not arm.mostly_without_gold]
     if not places or n < metrics.LEAST_PILOT:
@@ -294,7 +299,7 @@ def decide(arms: Sequence[RankedProgram], family: Family, worth: float, n: int) 
     if not priced:
         order = [family.best]
     at_most = metrics.holm(
-        [max(_gains(family, at, places, worth).values(), default=0.0) for at in order]
+        [max(_gains(family, at, places, min_gain).values(), default=0.0) for at in order]
     )
     for place, p in zip(order, at_most, strict=True):
         if p > metrics.ALPHA:
@@ -304,17 +309,17 @@ def decide(arms: Sequence[RankedProgram], family: Family, worth: float, n: int) 
             if test and arms[cheaper].is_cheaper(arms[place], measure) and test.outcome != "worse":
                 return Choice(None, rival=cheaper, against=place)
         return Choice(place)
-    gains = _gains(family, family.best, places, worth)
+    gains = _gains(family, family.best, places, min_gain)
     return Choice(None, rival=max(gains, key=gains.__getitem__), against=family.best)
 
 
-def _gains(family: Family, at: int, places: Sequence[int], worth: float) -> dict[int, float]:
-    """Return by other program the p-value of its gaining `worth` or more over that at `at`."""
+def _gains(family: Family, at: int, places: Sequence[int], min_gain: float) -> dict[int, float]:
+    """Return by other program the p-value of its gaining `min_gain` or more over that at `at`."""
     p_values = {}
     for rival in places:
         test = family.between(at, rival)
         if test is not None:
-            p_values[rival] = test.p_gains(worth)
+            p_values[rival] = test.p_gains(min_gain)
     return p_values
 
 
@@ -334,5 +339,5 @@ def _why(arm: RankedProgram, best: RankedProgram, cost: str) -> list[str]:
     if best.is_cheaper(arm, cost):
         words.append("more expensive")
     if arm.to_best.outcome == "worse":
-        return [*words, "shown worse"]
-    return [*words, "not shown worse"]
+        return [*words, "significantly worse"]
+    return [*words, "not significantly worse"]

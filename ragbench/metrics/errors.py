@@ -15,7 +15,7 @@ The first rule that applies decides, in this order:
 - retrieval/...: gold was not found for another reason: never in reach, or in reach and not
   retrieved.
 - control/not_shown: gold was found, and the model never saw its text.
-- control/gave_up: the model saw all gold passages and gave no answer.
+- control/no_answer: the model saw all gold passages and gave no answer.
 - data/answer_not_in_gold: no word of the gold answer is in the gold passages.
 - reading/...: the model saw all gold passages, and the answer is a part of the gold answer, an
   entity of the same type, or of another type.
@@ -91,7 +91,8 @@ def cause_of(record: Record) -> Cause | None:
     if cause := _among_words(record) or _stopped(record) or _missing(record):
         return cause
     if _is_no_answer(record.answer_text):
-        return Cause("control", "gave_up", "no answer, although all gold passages were in context")
+        detail = "no answer, although all gold passages were in context"
+        return Cause("control", "no_answer", detail)
     return _bad_gold(record) or _reading(record)
 
 

@@ -57,7 +57,7 @@ class GraphSearch(Retriever):
         with open_ledger():  # never part of the question's cost
             index = self.finder.index_of(self)
         if index.is_bare:
-            trace.count("bare_index")
+            trace.count("trivial_index")
         return self.finder.ranked(trace, index, k)
 
     def _trace(self, query: str) -> Trace:

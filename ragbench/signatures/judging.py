@@ -267,7 +267,7 @@ Mistake = Literal[
 
 # The six of A-RAG's analysis of failures (Du et al. 2026).
 FailureMode = Literal[
-    "entity_confusion", "wrong_strategy", "misunderstanding", "budget", "not_in_corpus", "gave_up"
+    "entity_confusion", "wrong_strategy", "misunderstanding", "budget", "not_in_corpus", "no_answer"
 ]
 
 
@@ -283,8 +283,8 @@ class NameFailure(OfQuestion):
         desc="entity_confusion: one person, place or thing was confused with another. "
         "wrong_strategy: the program searched for the wrong facts, or too few. misunderstanding: "
         "it answered another question. budget: the steps were right, but their limit was reached. "
-        "not_in_corpus: the searched passages do not contain the needed facts. gave_up: it stopped "
-        "without an answer before the limit."
+        "not_in_corpus: the searched passages do not contain the needed facts. no_answer: it "
+        "stopped without an answer before the limit."
     )
 
 

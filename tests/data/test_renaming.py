@@ -98,7 +98,7 @@ def test_a_renamed_text_is_read_back_and_a_name_known_by_heart_is_no_name_there(
 
 
 def _pooled(shared_data: Path, key: str | None) -> Dataset:
-    fields = {"dataset": "hotpotqa", "split": "all", "setting": "pooled", "renamed": key}
+    fields = {"dataset": "hotpotqa", "split": "all", "setting": "pooled", "rename_entities": key}
     path = shared_data / "hotpotqa/hotpot_train_v1.1_100.json"
     return load_dataset(make_config({**fields, "data_file": path}).data_settings())
 

@@ -28,9 +28,9 @@ def _gold_text(data: Dataset, pids: list[str]) -> str:
 
 @pytest.mark.parametrize("setting", ["distractor", "pooled"])
 def test_a_renamed_data_set_is_the_same_but_for_its_names(setting: str) -> None:
-    plain, twin = load(setting=setting), load(setting=setting, renamed="k")
+    plain, twin = load(setting=setting), load(setting=setting, rename_entities="k")
     assert twin.digest != plain.digest
-    assert twin.card["renamed"] == "k"
+    assert twin.card["rename_entities"] == "k"
     assert {split: len(part) for split, part in twin.splits.items()} == {
         split: len(part) for split, part in plain.splits.items()
     }
@@ -51,8 +51,8 @@ def test_a_renamed_data_set_is_the_same_but_for_its_names(setting: str) -> None:
         )
         changed += before.answers != after.answers
     assert changed > len(plain.splits["test"]) / 2
-    assert twin.digest == load(setting=setting, renamed="k").digest
-    assert twin.digest != load(setting=setting, renamed="other").digest
+    assert twin.digest == load(setting=setting, rename_entities="k").digest
+    assert twin.digest != load(setting=setting, rename_entities="other").digest
 
 
 @pytest.mark.parametrize("setting", ["distractor", "pooled"])
@@ -83,7 +83,7 @@ def test_without_gold_passages_none_can_be_taken_and_small_letters_have_no_names
     with pytest.raises(DataError, match="no known gold passages"):
         load_dataset(DataSettings(**spec, unanswerable=0.5))  # type: ignore[arg-type]
     with pytest.raises(DataError, match="no capitalized name"):
-        load_dataset(DataSettings(**spec, renamed="k"))  # type: ignore[arg-type]
+        load_dataset(DataSettings(**spec, rename_entities="k"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
         {"answer": next((a for q, a in plain.items() if q in hit.prompt), "no idea")}
     )
     common = ("--program", "direct", "--lm", f"openai/m@{server.url}", "--adapter", "json")
-    for out, more in (("plain", ()), ("renamed", ("--renamed", "k"))):
+    for out, more in (("plain", ()), ("renamed", ("--rename-entities", "k"))):
         code, _, err = command("eval", *common, "--out", out, *more)
         assert code == 0, err
     code, out, err = command("compare", "plain", "renamed")

@@ -181,7 +181,7 @@ def race(folder: Path) -> None:
     runs = {}
     for name in ("vanilla", "react", "lookahead", "direct"):
         runs[name] = reopen(program_run(folder / "cells" / name, name, n=240))
-    choice = replay(runs, rule=Rule(worth=0.1))
+    choice = replay(runs, rule=Rule(min_gain=0.1))
     whole = {"version": 1, "kind": "choose", "results": choice.to_dict()}
     (folder / "experiment.json").write_text(json.dumps(whole, default=str))
 

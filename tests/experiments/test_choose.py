@@ -17,7 +17,7 @@ from ragbench.retrievers.embedders import local, make_embedder
 from tests.fake_server import FakeServer
 from tests.metrics.records import record
 
-#: Modules of known worth: right on so many of ten questions, with so many calls each.
+#: Modules of known quality: right on so many of ten questions, with so many calls each.
 PROGRAMS = """
 import hashlib
 import dspy
@@ -80,7 +80,7 @@ def test_the_worse_and_the_dearer_leave_early_and_records_give_the_same(
 ) -> None:
     (towns / "docs").mkdir()
     (towns / "docs" / "a.txt").write_text("Numbers are numbers.")
-    code, out, err = choose(command, server, "--worth", "0.2")
+    code, out, err = choose(command, server, "--min-gain", "0.2")
     assert code == 0, err
     assert out.startswith("use mine.py:Good: em 0.")
     stored = json.loads((towns / "race" / "experiment.json").read_text())["results"]
@@ -88,12 +88,12 @@ def test_the_worse_and_the_dearer_leave_early_and_records_give_the_same(
     assert reasons == {"mine.py:Poor": "beaten", "mine.py:Dear": "not worth it"}
     assert stored["share"] < 0.5
     asked = len(server.hits)
-    assert choose(command, server, "--worth", "0.2")[1] == out  # continued: nothing to ask
+    assert choose(command, server, "--min-gain", "0.2")[1] == out  # continued: nothing to ask
     assert len(server.hits) == asked
 
     runs = sorted((towns / "race" / "cells").iterdir())
     given = [word for run in runs for word in ("--replay", str(run))]
-    code, again, err = command("choose", *given, "--metric", "em", "--worth", "0.2")
+    code, again, err = command("choose", *given, "--metric", "em", "--min-gain", "0.2")
     assert code == 0, err
     assert "use Good" in again or "use mine.py:Good" in again
 
@@ -107,7 +107,7 @@ def test_a_limit_ends_a_race_undecided_and_the_same_command_goes_on(
     assert code == 3
     assert "undecided" in out
     assert len(server.hits) <= 40
-    code, out, err = choose(command, server, "--worth", "0.2", "--max-calls", "5000")
+    code, out, err = choose(command, server, "--min-gain", "0.2", "--max-calls", "5000")
     assert code == 0, err
     assert "use mine.py:Good" in out
 
@@ -224,12 +224,12 @@ def _exit_of(
     ("rule", "scores", "costs", "wanted"),
     [
         # One rule in use, then two; three programs; a cluster counts by its size.
-        (Rule(worth=0), [0.0, 1.0], [1.0, 1.0], ("beaten", _won(1, 1 / 0.05))),
-        (Rule(worth=0.1), [0.0, 1.0], [1.0, 1.0], ("beaten", _won(1, 2 / 0.05))),
-        (Rule(worth=0), [0.0, 1.0, 1.0], [1.0] * 3, ("beaten", _won(1, 2 / 0.05))),
-        (Rule(worth=0.25), [0.5, 0.5], [1.0, 2.0], ("not worth it", _won(0.2, 2 / 0.05))),
-        (Rule(worth=0.25), [0.5, 0.5], [1.0, 1.2], None),  # within the worth of its price
-        (Rule(worth=0, max_p95=3.0), [0.0] * 4, [1.0] * 4, None),
+        (Rule(min_gain=0), [0.0, 1.0], [1.0, 1.0], ("beaten", _won(1, 1 / 0.05))),
+        (Rule(min_gain=0.1), [0.0, 1.0], [1.0, 1.0], ("beaten", _won(1, 2 / 0.05))),
+        (Rule(min_gain=0), [0.0, 1.0, 1.0], [1.0] * 3, ("beaten", _won(1, 2 / 0.05))),
+        (Rule(min_gain=0.25), [0.5, 0.5], [1.0, 2.0], ("not worth it", _won(0.2, 2 / 0.05))),
+        (Rule(min_gain=0.25), [0.5, 0.5], [1.0, 1.2], None),  # within the minimum gain
+        (Rule(min_gain=0, max_p95=3.0), [0.0] * 4, [1.0] * 4, None),
     ],
 )
 def test_race_drops_a_program_at_the_bet_that_pays_for_all(
@@ -238,12 +238,12 @@ def test_race_drops_a_program_at_the_bet_that_pays_for_all(
     assert _exit_of(rule, scores, costs) == wanted
     if wanted and wanted[0] == "beaten":
         reason, _ = wanted
-        halves = _won(0.5, (len(scores) - 1) * (2 if rule.worth else 1) / 0.05)
+        halves = _won(0.5, (len(scores) - 1) * (2 if rule.min_gain else 1) / 0.05)
         assert _exit_of(rule, scores, costs, size=2, largest=4) == (reason, 2 * halves)
 
 
 def test_race_drops_slow_programs_by_a_limit_for_all_of_them() -> None:
-    rule = Rule(worth=0, max_p95=3.0)
+    rule = Rule(min_gain=0, max_p95=3.0)
     late = _won((1 - 0.05) / 0.05, 4 / 0.05)
     assert _exit_of(rule, [0.0] * 4, [1.0] * 4, seconds=5.0) == ("too slow", late)
 
@@ -253,7 +253,7 @@ def test_race_keeps_a_program_that_is_cheaper_but_for_questions_that_run_away() 
     rng = np.random.default_rng(0)
     lost = 0
     for _ in range(40):
-        race = Race(2, Rule(worth=0.2))
+        race = Race(2, Rule(min_gain=0.2))
         costs = np.stack([np.where(rng.random(400) < 0.01, 35.0, 0.9), np.ones(400)])
         scores = (rng.random((2, 400)) < np.array([[0.5], [0.55]])).astype(float)
         for end in range(20, 401, 20):
@@ -285,17 +285,17 @@ def test_costs_of_a_race_have_the_index_and_a_missing_score_is_the_worst() -> No
 def test_equal_programs_end_at_the_cheapest_and_the_best_stays(seed: int) -> None:
     rng = np.random.default_rng(seed)
     equal = (rng.random((4, 1000)) < 0.5).astype(float)
-    assert _race(equal, [4, 3, 2, 1], Rule(worth=0)).running == [0, 1, 2, 3]
-    race = _race(equal, [4, 3, 2, 1], Rule(worth=0.2))
+    assert _race(equal, [4, 3, 2, 1], Rule(min_gain=0)).running == [0, 1, 2, 3]
+    race = _race(equal, [4, 3, 2, 1], Rule(min_gain=0.2))
     assert race.running == [3]
     assert {left.reason for left in race.exits} == {"not worth it"}
     better = np.concatenate([equal, np.ones((1, 1000))])
-    assert _race(better, [1, 1, 1, 1, 9], Rule(worth=0.2)).running == [4]
+    assert _race(better, [1, 1, 1, 1, 9], Rule(min_gain=0.2)).running == [4]
 
 
 def test_a_program_that_takes_too_long_is_out_however_good() -> None:
     scores = np.ones((2, 200))
     scores[0] = 0
-    race = _race(scores, [1, 1], Rule(worth=0, max_p95=3.0), seconds=5.0)
+    race = _race(scores, [1, 1], Rule(min_gain=0, max_p95=3.0), seconds=5.0)
     assert race.running == [0]
     assert race.exits[0].reason == "too slow"

@@ -156,7 +156,10 @@ def test_texts_of_a_tie_of_few_questions_say_that_they_are_too_few(tmp_path: Pat
 def test_texts_of_a_winner_compiled_and_priced(tmp_path: Path) -> None:
     boards.eight(tmp_path)
     sentence, facts = facts_of(tmp_path)
-    said = "Undecided: B, lookahead is cheaper than A, ircot compiled, and is neither shown worse"
+    said = (
+        "Undecided: B, lookahead is cheaper than A, ircot compiled, and is neither "
+        "significantly worse"
+    )
     assert sentence.startswith(said)
     assert facts["Is it real?"].startswith("4 of 7 significantly worse than A (E, F, G and H).")
     assert facts["What does it cost?"].startswith("$0.01 to $1.05 per 1,000 questions.")

@@ -103,7 +103,7 @@ def test_advice_is_the_same_in_whatever_order(tmp_path: Path) -> None:
         (100, {"vanilla": 30, "ircot": 90}, "vanilla", "use ircot: the best mean, and no other"),
         (400, {"vanilla": 200, "ircot": 201}, "ircot", "use vanilla: the cheapest, and no other"),
         (60, {"vanilla": 30, "ircot": 34}, "ircot", "undecided: vanilla is cheaper than ircot"),
-        (12, {"vanilla": 5, "ircot": 6}, "vanilla", "undecided: vanilla is not shown to gain"),
+        (12, {"vanilla": 5, "ircot": 6}, "vanilla", "undecided: the gain of vanilla over"),
     ],
 )
 def test_a_cheaper_program_is_advised_only_where_it_is_shown_as_good(
@@ -119,7 +119,7 @@ def test_a_cheaper_program_is_advised_only_where_it_is_shown_as_good(
     elif n < 10:
         assert not re.search(r"about [\d,]+ questions", out)
     if said.startswith("use ircot") and dear == "ircot":
-        assert table_row(out, "vanilla").rstrip(" |").endswith("cheaper, shown worse")
+        assert table_row(out, "vanilla").rstrip(" |").endswith("cheaper, significantly worse")
         assert "| -0.600 [-0.6" in table_row(out, "vanilla")
 
 
@@ -129,7 +129,7 @@ def test_equally_dear_programs_are_not_cheaper(tmp_path: Path, command: Any) -> 
     folders = [run.folder for run in make_runs(tmp_path / "runs", 100, fixed(right), tokens)]
     out = command("recommend", *folders, "--metric", "em")[1]
     assert out.startswith("use react: the best mean, and no other program gains 0.05 or more")
-    assert table_row(out, "vanilla").rstrip(" |").endswith("| shown worse")
+    assert table_row(out, "vanilla").rstrip(" |").endswith("| significantly worse")
 
 
 def test_of_cheaper_programs_as_good_the_cheapest_is_advised(tmp_path: Path, command: Any) -> None:
@@ -139,7 +139,7 @@ def test_of_cheaper_programs_as_good_the_cheapest_is_advised(tmp_path: Path, com
     out = command("recommend", *folders, "--metric", "em")[1]
     said = "use vanilla: the cheapest, and no other program gains 0.05 or more over it (best mean:"
     assert out.startswith(said)
-    assert "cheaper, not shown worse" in table_row(out, "ircot")
+    assert "cheaper, not significantly worse" in table_row(out, "ircot")
     # Shown worse and yet by less than it is worth is as good; a clear loss is not.
     advised = advise(make_runs(tmp_path / "few", 60, fixed({"vanilla": 20, "ircot": 24})), "em")
     needed = required_sample_size(advised.arms[1].to_best, 0.05, advised.family.tests, cheaper=True)
@@ -198,9 +198,9 @@ def test_what_is_worth_it_is_for_the_person_to_say(tmp_path: Path, command: Any)
     tokens = {"vanilla": 90, "ircot": 990}
     folders = [run.folder for run in make_runs(tmp_path / "runs", 100, fixed(right), tokens)]
     assert "use ircot: the best mean" in command("recommend", *folders, "--metric", "em")[1]
-    large = command("recommend", *folders, "--metric", "em", "--worth", "0.5")[1]
+    large = command("recommend", *folders, "--metric", "em", "--min-gain", "0.5")[1]
     assert large.startswith("use vanilla: the cheapest, and no other program gains 0.5 or more")
-    assert command("recommend", *folders, "--worth", "0")[0] == 2
+    assert command("recommend", *folders, "--min-gain", "0")[0] == 2
 
 
 def test_a_run_over_three_questions_does_not_change_the_advice(
@@ -222,7 +222,7 @@ def test_a_run_that_shows_nothing_is_weighed_if_asked_for_and_an_upper_bound_nev
     tmp_path: Path, command: Any
 ) -> None:
     folders: list[Path] = []
-    events = {"vanilla": "", "react": "", "raptor": "bare_index", "gold": "reads_gold"}
+    events = {"vanilla": "", "react": "", "raptor": "trivial_index", "gold": "reads_gold"}
     for name, event in events.items():
         counts = {event: 1} if event else {}
         right = ["Norway" if n < 60 + 10 * len(folders) else "Sweden" for n in range(100)]
@@ -231,7 +231,7 @@ def test_a_run_that_shows_nothing_is_weighed_if_asked_for_and_an_upper_bound_nev
         folders.append(make_run(tmp_path / name, records, identity=identity, label=name))
     out = command("recommend", *folders)[1]
     assert "left out: raptor" in out
-    wide = command("recommend", *folders, "--include-unshown")[1]
+    wide = command("recommend", *folders, "--include-degenerate")[1]
     assert "left out: raptor" not in wide
     for text in (out, wide):
         assert "left out: gold, which is an upper bound" in text
@@ -309,7 +309,7 @@ def test_recommend_by_hops_without_hops_is_refused(tmp_path: Path, command: Any)
     assert "--by hops: no question of these runs has one" in err
 
 
-@pytest.mark.parametrize("variant", ["renamed", "unanswerable"])
+@pytest.mark.parametrize("variant", ["rename_entities", "unanswerable"])
 def test_advice_over_a_data_set_and_its_variant_is_refused(tmp_path: Path, variant: str) -> None:
     plain = study(tmp_path / "plain", questions=20)[:2]
     card = {"data": {**CARD["data"], "digest": "1"}, "data_card": {"twin_of": "0", variant: "k"}}

@@ -134,7 +134,7 @@ def test_means_have_intervals_that_go_by_the_clusters_of_the_records(ran: Ran) -
     assert [text for text in notes(alone) if text.startswith("questions that vary")] == []
 
 
-@pytest.mark.parametrize("event", ["reads_all", "bare_index"])
+@pytest.mark.parametrize("event", ["exhaustive_retrieval", "trivial_index"])
 def test_a_run_that_does_not_show_its_method_is_marked_with_a_legend(ran: Ran, event: str) -> None:
     def table(marked: int) -> Any:
         counts = [{event: 1} if n < marked else {} for n in range(4)]

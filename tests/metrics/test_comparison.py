@@ -314,13 +314,13 @@ def test_a_comparison_turned_round_says_the_reverse() -> None:
     assert (back.interval.low, back.interval.high) == (-found.interval.high, -found.interval.low)
     assert back.reversed() == found
     # Gains of so much or more: dual to the better end of the interval, whichever way is better.
-    worth = found.interval.high
-    assert found.p_gains(worth) == pytest.approx(0.05)
-    assert found.p_gains(2 * worth) < 0.05 < found.p_gains(0.5 * worth)
+    min_gain = found.interval.high
+    assert found.p_gains(min_gain) == pytest.approx(0.05)
+    assert found.p_gains(2 * min_gain) < 0.05 < found.p_gains(0.5 * min_gain)
     a, b = arms(60, 0.3, 1)
     lower = compare(b, a, higher_is_better=False)
     assert lower.verdict == "better"
-    assert lower.p_gains(worth) == pytest.approx(0.05)
+    assert lower.p_gains(min_gain) == pytest.approx(0.05)
     more = compare(a, b, higher_is_better=False)
     assert more.p_gains(0.05) < 1e-6
 

@@ -36,7 +36,7 @@ def test_a_right_answer_has_no_cause() -> None:
 def test_where_no_answer_can_be_found_silence_is_right_and_any_answer_wrong() -> None:
     assert cause_of(record("not stated", extra={"answerable": False})) is None
     assert name("Norway", extra={"answerable": False}) == "control/answered_anyway"
-    assert name("not stated", extra={"answerable": True}) == "control/gave_up"
+    assert name("not stated", extra={"answerable": True}) == "control/no_answer"
 
 
 @pytest.mark.parametrize("boundary", ["provider", "parse", "retriever", "program", "limit"])
@@ -98,7 +98,7 @@ OSLO, TRONDHEIM = ([{"question": "?", "answer": a}] * 2 for a in ("Oslo", "Trond
         ("Sweden", {"pids": ("p1",), "searches": AGAIN[:2]}, "control/too_few_steps"),
         ("Sweden", {"pids": ("p1",), "stop_reason": "no_progress"}, "control/loop"),
         # No answer was given: where the gold was not found, that is the cause.
-        ("Unknown", {}, "control/gave_up"),
+        ("Unknown", {}, "control/no_answer"),
         ("", {"pids": ("p1",)}, "control/too_few_steps"),
         # Found is not shown, and the choice of memory is no lack of searches.
         ("Sweden", {"shown": ["p1"]}, "control/not_shown"),

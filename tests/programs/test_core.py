@@ -44,7 +44,7 @@ def test_a_first_search_that_can_give_every_passage_is_an_event() -> None:
         trace = new_trace()
         trace.search("Salt Road", k=k)
         trace.search("Harwick", k=20)  # a later one is the program's own way
-        assert trace.counts["reads_all"] == counted
+        assert trace.counts["exhaustive_retrieval"] == counted
 
 
 def test_fan_out_merges_logs_in_input_order_whatever_the_timing() -> None:

@@ -265,6 +265,6 @@ def test_nodes_are_shown_whole_within_the_limit() -> None:
 
 def test_an_index_without_summaries_is_bare_and_says_so() -> None:
     few, _, _ = ask(PROGRAMS.get("raptor")(shelf(), k=2), plausible)
-    assert few.counts["bare_index"] == 1
+    assert few.counts["trivial_index"] == 1
     many, _, _ = ask(PROGRAMS.get("raptor")(shelf(padding=40), k=2), plausible)
-    assert many.counts["bare_index"] == 0
+    assert many.counts["trivial_index"] == 0

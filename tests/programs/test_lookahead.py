@@ -64,7 +64,7 @@ def test_bound_fills_each_level_with_what_the_one_before_found_out() -> None:
     assert answer.plan[1]["queries"] == later[:1]
     assert answer.plan[1]["bindings"] == {"{author}": "n1.author"}
     assert answer.plan[0]["values"] == {"author": ["Orla Venn"]}
-    assert answer.counts == {"reads_all": 1}  # five passages in all
+    assert answer.counts == {"exhaustive_retrieval": 1}  # five passages in all
 
 
 def test_engine_takes_two_calls_and_sends_the_variable_as_it_stands() -> None:

@@ -6,7 +6,7 @@ program is eliminated if
 - another active program has a significantly higher score (*beaten*),
 - it is more expensive than another one, and its gain over that one is significantly smaller than
   required (*not worth it*). It is more expensive only if the 95 % interval of the ratio of their
-  costs lies above 1 + `worth`: observed means miss runaway questions,
+  costs lies above 1 + `min_gain`: observed means miss runaway questions,
 - it is significantly too slow: it exceeds the time limit for more than one question in twenty (*too
   slow*).
 
@@ -46,13 +46,13 @@ class Rule:
     """Settings of a race.
 
     Attributes:
-        worth: Smallest gain in score that justifies a more expensive program. 0 ignores costs.
+        min_gain: Smallest gain in score that justifies a more expensive program. 0 ignores costs.
         alpha: Bound on the probability that the race eliminates the best program, or one that gains
-            `worth` over every cheaper one.
+            `min_gain` over every cheaper one.
         max_p95: Longest 95th percentile of the time per question, in seconds. None allows any.
     """
 
-    worth: float = 0.05
+    min_gain: float = 0.05
     alpha: float = 0.05
     max_p95: float | None = None
 
@@ -111,10 +111,10 @@ class Race:
         totals = np.stack([np.bincount(codes, weights=row) for row in scores])
         difference = totals[:, None, :] - totals[None, :, :]
         self._better += _log_wealth_increments(difference / self.largest)
-        if self.rule.worth:
-            short = self.rule.worth * np.bincount(codes) - difference
+        if self.rule.min_gain:
+            short = self.rule.min_gain * np.bincount(codes) - difference
             self._worthless += _log_wealth_increments(
-                short / (self.largest * (1 + self.rule.worth))
+                short / (self.largest * (1 + self.rule.min_gain))
             )
         before = len(self.exits)
         if self.rule.max_p95 is not None:
@@ -122,7 +122,7 @@ class Race:
             self._slow += _log_wealth_increments((late - _SLOW_SHARE) / _SLOW_SHARE)
             self._drop_slow()
         self._drop_beaten()
-        if self.rule.worth:
+        if self.rule.min_gain:
             self._drop_not_worth_it()
         return self.exits[before:]
 
@@ -133,13 +133,13 @@ class Race:
         return sorted(self.running, key=lambda program: (costs[program], program))
 
     def _costs_more(self, program: int, rival: int) -> bool:
-        """Return True if the 95 % interval of the cost ratio lies above 1 + `worth` (t test)."""
-        beyond = self._costs[program] - (1 + self.rule.worth) * self._costs[rival]
+        """Return True if the 95 % interval of the cost ratio lies above 1 + `min_gain` (t test)."""
+        beyond = self._costs[program] - (1 + self.rule.min_gain) * self._costs[rival]
         estimate = estimate_mean(beyond, None, self._clusters)
         return estimate is not None and estimate.interval().low > 0
 
     def _threshold(self) -> float:
-        rules = 2 if self.rule.worth else 1
+        rules = 2 if self.rule.min_gain else 1
         return math.log(rules * (len(self._costs) - 1) / self.rule.alpha)
 
     def _drop(self, program: int, reason: Reason, winner: int | None = None) -> None:

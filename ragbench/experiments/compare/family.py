@@ -162,7 +162,9 @@ def make_family(
     return replace(family, standings=tuple(standings))
 
 
-def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int], dict[int, str]]:
+def comparable(
+    arms: Sequence[Arm], *, degenerate: bool = False
+) -> tuple[list[int], dict[int, str]]:
     """Return the places of the arms that form a family, and the reason against each other arm.
 
     An arm is excluded if it has too few of the questions of the largest run, if it is an upper
@@ -171,7 +173,7 @@ def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int]
 
     Args:
         arms: Arms.
-        unshown: True includes arms that cannot show their method.
+        degenerate: True includes arms that cannot show their method.
     """
     runs = [arm[0] for arm in arms]
     order = sorted(range(len(runs)), key=lambda at: str(runs[at].folder))
@@ -186,7 +188,7 @@ def comparable(arms: Sequence[Arm], *, unshown: bool = False) -> tuple[list[int]
         other_data = runs[at].card.data.digest != largest.card.data.digest
         if bounds[at]:
             left_out[at] = "is an upper bound: it was told the gold passages"
-        elif several and silent[at] and not unshown:
+        elif several and silent[at] and not degenerate:
             left_out[at] = "reads all passages or has a bare index"
         elif other_data or n >= _LEAST_SHARE * len(largest.records):
             places.append(at)

@@ -54,11 +54,11 @@ def race_lines(choice: Choice) -> list[str]:
     """Return the number of questions asked and what would decide an open race."""
     lines = [
         f"{choice.questions} of {choice.stream} questions, {choice.calls_share:.0%} of the calls "
-        f"of a full table; minimum gain {choice.rule.worth:g}; risk of losing the best program: at "
-        f"most {choice.rule.alpha:.0%}"
+        f"of a full table; minimum gain {choice.rule.min_gain:g}; risk of losing the best program: "
+        f"at most {choice.rule.alpha:.0%}"
     ]
     if not choice.decided and len(choice.running) > 1:
-        lines.append("more questions or a larger --worth would separate the active programs")
+        lines.append("more questions or a larger --min-gain would separate the active programs")
     return lines
 
 

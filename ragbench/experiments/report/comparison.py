@@ -101,7 +101,7 @@ def sentence(c: Comparison) -> str:
 
 def memory_lines(result: RunComparison) -> list[str]:
     """Return the gain from memorized names, if one run is over renamed questions."""
-    keys = [run.card.data_card.get("renamed") for run in (result.a, result.b)]
+    keys = [run.card.data_card.get("rename_entities") for run in (result.a, result.b)]
     if (keys[0] is None) == (keys[1] is None):
         return []
     lines = []

@@ -234,8 +234,8 @@ def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, flo
     metric = get_metric("f1")
     for twin in evaluations:
         identity = twin.card.identity
-        renamed = {**run.card.identity, "renamed": identity.get("renamed")}
-        is_twin = identity == renamed and "renamed" not in run.card.identity
+        renamed = {**run.card.identity, "rename_entities": identity.get("rename_entities")}
+        is_twin = identity == renamed and "rename_entities" not in run.card.identity
         if not is_twin or twin.card.data_card.get("twin_of") != run.card.data.digest:
             continue
         plain_scores = run.records.column(metric.score)

@@ -161,7 +161,7 @@ def _data_fields(data: Data | None, corpus: Searched | None, options: Fields) ->
 
 
 #: Settings of data that change an object too.
-_READ_OF_OBJECTS = ("renamed", "unanswerable")
+_READ_OF_OBJECTS = ("rename_entities", "unanswerable")
 
 
 def _check_lm(lm: dspy.BaseLM, fields: Fields, *, alone: bool) -> None:

@@ -209,7 +209,7 @@ def _answer(
             })  # fmt: skip
             store.put_card(card)
         check_limits()
-        if reads_all(run_context):  # once nothing is missing: an error is one line
+        if exhaustive_retrieval(run_context):  # once nothing is missing: an error is one line
             if run_context.dataset.setting == "pooled":
                 cure = "give a smaller k, or more documents"
             else:
@@ -234,7 +234,7 @@ def _answer(
                 store.put_card(card.model_copy(update={"negotiated": negotiated}))
 
 
-def reads_all(run_context: RunContext) -> bool:
+def exhaustive_retrieval(run_context: RunContext) -> bool:
     """Return True if one search returns every passage for more than half of the questions."""
     program = run_context.program
     retriever = run_context.retriever

@@ -77,7 +77,7 @@ class Summary:
 
 #: Events of a question that shows nothing of how its program searches: its first search can give
 #: every passage there is, or its index has no summary, edge or community.
-SHOWS_NOTHING = ("reads_all", "bare_index")
+DEGENERATE = ("exhaustive_retrieval", "trivial_index")
 
 
 #: Event of a question whose program was told the gold passages.
@@ -91,7 +91,7 @@ def is_upper_bound(summary: Summary) -> bool:
 
 def retrieval_is_selective(summary: Summary) -> bool:
     """Return True if most questions show how the program chooses its passages."""
-    return all(2 * summary.counts.get(event, 0) <= summary.n for event in SHOWS_NOTHING)
+    return all(2 * summary.counts.get(event, 0) <= summary.n for event in DEGENERATE)
 
 
 #: Columns of each record that a summary and a table of runs need.

@@ -57,7 +57,7 @@ _LEVEL_OF_MODE = {
     "misunderstanding": "reading",
     "budget": "control",
     "not_in_corpus": "retrieval",
-    "gave_up": "control",
+    "no_answer": "control",
 }
 
 
@@ -254,7 +254,7 @@ class Causes(Annotation):
             "part_of_it": ("reading", "partial"),
             "wrong_entity": ("reading", "same_type"),
             "wrong_kind": ("reading", "other_type"),
-            "no_answer": ("control", "gave_up"),
+            "no_answer": ("control", "no_answer"),
             "passages_lack_it": lacking,
         }[value]
 
@@ -273,7 +273,7 @@ class FailureModes(Causes):
     def units(self, record: Record) -> Sequence[Unit]:
         """Return one unit if the answer is wrong and no rule explains it."""
         rule = self.rules.get(record.qid)
-        if rule is None or rule.name in ("control/budget", "control/gave_up"):
+        if rule is None or rule.name in ("control/budget", "control/no_answer"):
             return ()
         steps, cut = _steps_shown(record)
         retrieved = set(union(record))

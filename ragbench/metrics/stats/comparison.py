@@ -147,17 +147,17 @@ class Comparison:
         )
         return _worded(turned)
 
-    def p_gains(self, worth: float) -> float:
-        """Return the p-value of a gain of B of at least `worth`, for claims of a smaller gain.
+    def p_gains(self, min_gain: float) -> float:
+        """Return the p-value of a gain of B of at least `min_gain`, for claims of a smaller gain.
 
-        It is at most 0.05 if and only if the better end of the 95 % interval is below `worth`.
+        It is at most 0.05 if and only if the better end of the 95 % interval is below `min_gain`.
         """
         if self.interval is None:
             return 1.0
         estimates = self._estimates()
         if self.higher_is_better:
             estimates = list(map(MeanEstimate.mirrored, estimates))
-        return max(estimate.p_at_most(-worth) for estimate in estimates)
+        return max(estimate.p_at_most(-min_gain) for estimate in estimates)
 
     def planned(self, family: int = 1) -> PlannedTest | None:
         """Return the same test on new questions, as one of `family`. None if it is not tested."""

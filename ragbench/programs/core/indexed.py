@@ -86,7 +86,7 @@ class IndexProgram(RAGProgram[K]):
         with open_ledger():
             index = self.index_of(trace.retriever)
         if index.is_bare:
-            trace.count("bare_index")
+            trace.count("trivial_index")
         cost = {}
         for name, fact in index.facts().items():
             if name != "index_s":

@@ -393,14 +393,14 @@ class Trace:
     ) -> tuple[list[Item], float]:
         """Run `find` for `n` searches. Return its results and the seconds per search.
 
-        If the first search can return the entire corpus, `reads_all` is counted, because nothing is
-        selected then.
+        If the first search can return the entire corpus, `exhaustive_retrieval` is counted, because
+        nothing is selected then.
         """
         with self._lock:
             is_first = not self._began
             self._began = True
         if is_first and k >= len(self.retriever.corpus):
-            self.count("reads_all")
+            self.count("exhaustive_retrieval")
         with self._lock:
             if n > self.budget.retrievals_left:
                 raise BudgetSpentError("searches")
