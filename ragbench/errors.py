@@ -97,7 +97,6 @@ class StoppedError(RagbenchError):
 INSTALL = "in a checkout of ragbench, run: pip install '.[{extra}]'"
 #: Import name of a package -> the extra that installs it.
 EXTRA_OF = {
-    "anthropic": "batch",
     "bs4": "documents",
     "datasets": "data",
     "docx": "documents",

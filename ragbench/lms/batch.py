@@ -1,109 +1,108 @@
-"""An LM whose calls are collected, and answered later by the batches of OpenAI or Anthropic.
+"""An LM whose calls are collected and answered by the batches of OpenAI or Anthropic.
 
-The request is built, and the reply read, by the same code as a direct call: only what would carry
-it over the network is another. A call whose reply is known gets it; any other is kept with the
-exact body that would have been sent, and fails with `PendingReply`. A provider takes a list of
-requests, works on it for up to a day, bills half the price, and gives one result each, in any
-order.
+The code of direct calls builds the requests and reads the replies; only the network differs. A
+call whose reply is known returns it. Any other is collected with the body that a direct call would
+send, and fails with `PendingReply`. A provider works on a list of requests for up to a day, at half
+the price, and returns one result each, in any order.
 """
 
 import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from ragbench.errors import LMSetupError, RunError, needs_extra
-from ragbench.lms.calls import UNBOUNDED_REPLY, Amount, Caller, CallRefusedError, HostedClient
+import httpx
+from dspy import lm15
+
+from ragbench.errors import LMSetupError, RunError
+from ragbench.lms.calls import (
+    UNBOUNDED_REPLY,
+    Amount,
+    Caller,
+    CallRefusedError,
+    HostedClient,
+    HttpRequest,
+    Reply,
+    Server,
+    ServerCalls,
+)
+from ragbench.lms.calls.caller import reason
+from ragbench.lms.calls.client import reported_usage
 from ragbench.lms.calls.http import HttpReply
 from ragbench.lms.engine import MeteredEngine
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import BATCH_DISCOUNT
 from ragbench.lms.specs import HostedSpec
 
+#: One request of a batch as OpenAI's files have it: `custom_id`, `method`, `url` and `body`.
+Item = Mapping[str, Any]
+#: Result of an item: `status` of HTTP and JSON `body`, like the reply to a direct call.
+ItemReply = Mapping[str, Any]
 
-class PendingReply(CallRefusedError):  # noqa: N818 - nothing went wrong
-    """The reply to this call comes with a batch."""
+
+class PendingReply(CallRefusedError):  # noqa: N818 - not a failure
+    """The reply to this call will come with a batch."""
 
     default_code = "pending"
 
 
 class BatchFailedError(RunError):
-    """The provider ended a batch as a whole, with no reply to any of it."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """One request of a batch: the path and the JSON body that a direct call would send."""
-
-    key: str
-    path: str
-    body: Mapping[str, Any]
-    headers: tuple[tuple[str, str], ...] = ()  # beta features that the body needs
-
-
-@dataclass(frozen=True)
-class BatchReply:
-    """What came of an item: an HTTP status and a JSON body, as a direct call would have got."""
-
-    status: int
-    body: Mapping[str, Any]
+    """The provider ended a batch without any reply."""
 
 
 class BatchClient(HostedClient):
-    """A client whose replies come from `replies`, and which collects what has none in `asked`.
+    """A client that answers from `replies` and collects the request that has no reply.
 
-    It is used by one thread at a time, which says by `begin` whose calls come.
+    Only one thread at a time may use it. `begin` states which task makes the next calls.
     """
 
     def __init__(self, spec: HostedSpec) -> None:
         super().__init__(spec, timeout=60.0, send=self._look_up)
-        self.replies: dict[str, BatchReply] = {}
-        self.asked: list[Item] = []
-        self._task, self._made = "", Counter[str]()
+        self.replies: dict[str, ItemReply] = {}
+        self.asked: Item | None = None
+        self._task = ""
+        self._made = Counter[str]()
 
     def begin(self, task: str) -> None:
-        """Let the next calls belong to `task`; asked again, they are the same calls."""
-        self.asked, self._task, self._made = [], task, Counter()
+        """Let the next calls belong to `task`. The same calls get the same keys."""
+        self.asked = None
+        self._task = task
+        self._made.clear()
 
     def _look_up(self, request: Any) -> HttpReply:
-        path = urlsplit(request.url).path
+        # A batch names a path from /v1 on, whatever precedes it on this server.
+        path = "/v1/" + urlsplit(request.url).path.rpartition("/v1/")[2]
         sent = hashlib.sha256(path.encode() + request.body).hexdigest()
-        content = f"{self._task} {self._made[sent]} {sent}"  # a repeat is another call
+        content = f"{self._task} {self._made[sent]} {sent}"  # A repeat is another call.
         key = hashlib.sha256(content.encode()).hexdigest()[:40]
         self._made[sent] += 1
         if key not in self.replies:
-            beta = tuple((n, v) for n, v in request.headers if n.lower() == "anthropic-beta")
-            self.asked.append(Item(key, path, json.loads(request.body), beta))
+            body = json.loads(request.body)
+            self.asked = {"custom_id": key, "method": "POST", "url": path, "body": body}
             raise PendingReply("the reply comes with a batch")
         reply = self.replies[key]
-        return HttpReply(reply.status, json.dumps(reply.body).encode())
+        return HttpReply(reply["status"], json.dumps(reply["body"]).encode())
 
 
 def batched(lm: RagbenchLM) -> RagbenchLM:
-    """Return `lm`, answered by batches at half price; its `metered.client` is a `BatchClient`.
+    """Return `lm`, answered by batches at half price through a `BatchClient`.
 
-    DSPy's cache is not asked: the replies are kept by who collects them.
+    It does not use DSPy's cache, because the journal stores the replies.
 
     Raises:
-        LMSetupError: its provider has no batch interface that is spoken here.
+        LMSetupError: ragbench does not support a batch API of the provider.
     """
     engine = lm.metered
-    client = lm.metered.client
-    if not isinstance(client, HostedClient) or client.spec.provider not in _SERVICES:
-        providers = " and ".join(f"{name}/..." for name in _SERVICES)
-        raise LMSetupError(
-            f"no batch interface is known for {lm.model}; --batch works with {providers}, "
-            "leave it out for others"
-        )
+    client = engine.client
+    if not isinstance(client, HostedClient) or client.spec.provider not in SERVICES:
+        providers = " and ".join(f"{name}/..." for name in SERVICES)
+        raise LMSetupError(f"--batch does not support {lm.model}. Use {providers}, or omit it.")
     made = MeteredEngine(
         BatchClient(client.spec),
-        # A batch was reserved as a whole when it was sent.
+        # The whole batch is reserved when it is sent.
         Caller(engine.identity, retries=0, reserves=False),
         pricing=engine.pricing.times(BATCH_DISCOUNT),
         capabilities=engine.capabilities,
@@ -114,175 +113,149 @@ def batched(lm: RagbenchLM) -> RagbenchLM:
 
 
 def client_of(lm: RagbenchLM) -> BatchClient | None:
-    """Return the client of an LM that `batched` made; None for any other."""
+    """Return the client of an LM from `batched`, or None for any other LM."""
     client = lm.metered.client
-    if isinstance(client, BatchClient):
-        return client
-    return None
+    return client if isinstance(client, BatchClient) else None
 
 
-def most(lm: RagbenchLM, item: Item) -> Amount:
-    """What `item` takes at the most: a token for 3 bytes sent, and a reply as long as allowed.
+def most(lm: RagbenchLM, body: Mapping[str, Any]) -> Amount:
+    """Return the maximum usage of a request: a token for 3 bytes sent, and the longest reply.
 
-    The cost is infinite where no price is known.
+    The cost is infinite if the price is unknown.
     """
-    sent = -(-len(json.dumps(item.body, ensure_ascii=False).encode()) // 3)
-    limits = map(item.body.get, ("max_tokens", "max_completion_tokens"))
-    got = next((n for n in limits if isinstance(n, int)), UNBOUNDED_REPLY)
+    sent = -(-len(json.dumps(body, ensure_ascii=False).encode()) // 3)
+    got = body.get("max_tokens") or body.get("max_completion_tokens") or UNBOUNDED_REPLY
     cost = lm.pricing.cost(sent, got)
     return Amount(1, sent + got, math.inf if cost is None else cost)
 
 
-def took(lm: RagbenchLM, reply: BatchReply) -> Amount:
-    """Return what an item took by its reply; what failed is not billed."""
-    usage = reply.body.get("usage") or {}
-    sent = int(usage.get("prompt_tokens") or usage.get("input_tokens") or 0)
-    got = int(usage.get("completion_tokens") or usage.get("output_tokens") or 0)
+def used(lm: RagbenchLM, reply: ItemReply) -> Amount:
+    """Return the usage that a reply reports. A failed item is not billed."""
+    reported = reported_usage(reply["body"], "")
+    if reported is None:
+        return Amount()
+    sent = reported.input_tokens or 0
+    got = reported.output_tokens or 0
     return Amount(1, sent + got, lm.pricing.cost(sent, got) or 0.0)
 
 
-class OpenAIBatches:
-    """OpenAI's: a file of requests is uploaded, a batch made of it, and files come back.
+class OpenAIBatches(ServerCalls):
+    """OpenAI's batches: a file of requests is uploaded, and files of replies come back."""
 
-    The package tries again by itself, but for what makes a batch. The address is given, so that no
-    variable of the environment decides where keys go, and redirects are not followed.
-    """
-
-    package = "openai"
-    kind = "OpenAI"
     address = "https://api.openai.com/v1"
-    #: What the package adds to the address.
-    added = ""
 
     def __init__(self, spec: HostedSpec) -> None:
-        with needs_extra(f"a batch of {self.kind}'s"):
-            self._package: Any = import_module(self.package)
-        http = self._package.DefaultHttpxClient(follow_redirects=False)
-        self._client = getattr(self._package, self.kind)(
-            api_key=spec.key() or "none",
-            base_url=(spec.api_base or self.address).removesuffix(self.added),
-            http_client=http,
-            max_retries=6,
-        )
-        self._once = self._client.with_options(max_retries=0)
-        self.close = self._client.close
+        self.base = spec.api_base or self.address
+        server = Server(spec.provider, spec.model, self.base, spec.key_variables[0])
+        self._headers = self._key_headers(server.key)
+        super().__init__(f"the batch API of {spec.provider}", server)
 
     def submit(self, items: Sequence[Item]) -> str:
         """Return the id of a new batch of `items`, all of one path.
 
         Raises:
-            RunError: the provider refuses it, or does not answer.
+            RunError: The provider does not create the batch.
+            LMSetupError: The provider refuses the file or the key.
+            LMUnavailableError: The provider does not answer.
         """
-        # A batch names a path from /v1 on, whatever stands before it on this server.
-        path = "/v1/" + items[0].path.rpartition("/v1/")[2]
-        content = "".join(
-            json.dumps({"custom_id": i.key, "method": "POST", "url": path, "body": i.body}) + "\n"
-            for i in items
+        named = ("ragbench.jsonl", "\n".join(map(json.dumps, items)))
+        form = httpx.Request(
+            "POST", f"{self.base}/files", data={"purpose": "batch"}, files={"file": named}
         )
-        with self.errors():
-            named = ("ragbench.jsonl", content.encode())
-            file = self._client.files.create(file=named, purpose="batch")
-        with self.errors("a batch may have been made all the same, see your account there"):
-            batch = self._once.batches.create(
-                input_file_id=file.id, endpoint=path, completion_window="24h"
-            )
-        return str(batch.id)
+        file = self._ask("files", form.read(), form.headers["Content-Type"])
+        return self._create("batches", {
+            "input_file_id": file["id"], "endpoint": items[0]["url"], "completion_window": "24h",
+        })  # fmt: skip
 
-    def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
-        """Return how many of its items are done, and what came of them by key once it has ended.
+    def fetch(self, batch_id: str) -> dict[str, ItemReply] | None:
+        """Return the replies by key, or None while the provider works on the batch.
 
-        An item without a result is left out.
+        An item without a result is missing.
 
         Raises:
-            BatchFailedError: the whole of it failed.
-            RunError: the provider does not answer.
+            BatchFailedError: The whole batch failed.
+            LMSetupError: The provider refuses the request.
+            LMUnavailableError: The provider does not answer.
         """
-        with self.errors():
-            batch = self._client.batches.retrieve(batch_id)
-            if batch.status == "failed":
-                errors = (batch.errors.data if batch.errors else None) or []
-                why = "; ".join(e.message or e.code or "" for e in errors[:3]) or "no reason given"
-                raise BatchFailedError(f"batch {batch_id} failed as a whole: {why}")
-            counts = batch.request_counts
-            if batch.status not in ("completed", "expired", "cancelled"):
-                return counts.completed + counts.failed if counts else 0, None
-            rows = []
-            for name in filter(None, (batch.output_file_id, batch.error_file_id)):
-                for line in self._client.files.content(name).text.splitlines():
-                    if line:
-                        rows.append(json.loads(line))
-        return len(rows), {row["custom_id"]: _openai_reply(row) for row in rows}
+        batch = self._ask(f"batches/{batch_id}")
+        if batch["status"] == "failed":
+            raise BatchFailedError(f"Batch {batch_id} failed: {str(batch.get('errors'))[:150]}.")
+        if batch["status"] not in ("completed", "expired", "cancelled"):
+            return None
+        replies: dict[str, ItemReply] = {}
+        for name in filter(None, map(batch.get, ("output_file_id", "error_file_id"))):
+            for row in self._ask(f"files/{name}/content", read=_json_lines):
+                failure = {"status_code": 504, "body": {"error": row.get("error")}}
+                result = row.get("response") or failure
+                reply = {"status": result["status_code"], "body": result["body"]}
+                replies[row["custom_id"]] = reply
+        return replies
 
-    @contextmanager
-    def errors(self, beside: str = "") -> Iterator[None]:
-        """Errors of the package as one line each; a bad key is the user's to mend."""
+    def _key_headers(self, key: str) -> list[tuple[str, str]]:
+        return [("Authorization", f"Bearer {key}")]
+
+    def _request(self, path: str, body: bytes, kind: str = "application/json") -> HttpRequest:
+        headers = [*self._headers, ("Content-Type", kind)]
+        return HttpRequest("POST" if body else "GET", f"{self.base}/{path}", headers, body)
+
+    def _ask(
+        self, path: str, body: bytes = b"", kind: str = "",
+        read: Callable[[bytes], Any] = json.loads,
+    ) -> Any:  # fmt: skip
+        """Return the content of a reply, after as many attempts as necessary."""
+        request = self._request(path, body, kind)
+
+        def send() -> Reply[Any]:
+            return Reply(self.exchange(request, read), 0, 0.0)
+
+        return self.make(send, prompt=hash(path), most=Amount(calls=0)).reply.value
+
+    def _create(self, path: str, body: Any) -> str:
+        """Create a batch in one attempt, because a second one may create a second batch."""
         try:
-            yield
-        except (self._package.APIError, OSError, ValueError, KeyError) as error:
-            status = getattr(error, "status_code", None)
-            text = f"{type(error).__name__}: {error}"
-            if status:
-                text = f"HTTP {status}: {error}"
-            if status in (401, 403):
-                raise LMSetupError(f"the provider refuses the key ({text[:200]})") from None
-            if beside and not (status and 400 <= status < 500 and status != 408):
-                text = f"{beside} ({text})"
-            why = f"the provider's batches: {text[:400]}; the same command continues"
-            raise RunError(why) from None
+            return str(self.exchange(self._request(path, json.dumps(body).encode()))["id"])
+        except (lm15.InvalidRequestError, lm15.AuthError) as error:
+            raise LMSetupError(f"{self.name} refuses the batch: {reason(error)}") from error
+        except (lm15.LM15Error, KeyError, TypeError) as error:
+            raise RunError(
+                f"{self.name}: a batch may have been made, see your account ({reason(error)}); "
+                "the same command continues"
+            ) from error
 
 
 class AnthropicBatches(OpenAIBatches):
-    """Anthropic's message batches."""
+    """Message batches of Anthropic."""
 
-    package = "anthropic"
-    kind = "Anthropic"
-    address = "https://api.anthropic.com"
-    added = "/v1"
+    address = "https://api.anthropic.com/v1"
 
     def submit(self, items: Sequence[Item]) -> str:
         requests = []
-        headers: dict[str, str] = {}
         for item in items:
-            params = {name: value for name, value in item.body.items() if name != "stream"}
-            requests.append({"custom_id": item.key, "params": params})
-            headers.update(item.headers)
-        with self.errors("a batch may have been made all the same, see your account there"):
-            batch = self._once.messages.batches.create(requests=requests, extra_headers=headers)
-        return str(batch.id)
+            params = {name: value for name, value in item["body"].items() if name != "stream"}
+            requests.append({"custom_id": item["custom_id"], "params": params})
+        return self._create("messages/batches", {"requests": requests})
 
-    def look(self, batch_id: str) -> tuple[int, dict[str, BatchReply] | None]:
-        with self.errors():
-            batch = self._client.messages.batches.retrieve(batch_id)
-            counts = batch.request_counts.to_dict()
-            if batch.processing_status != "ended":
-                return sum(counts.values()) - counts["processing"], None
-            results = self._client.messages.batches.results(batch_id)
-            rows = [row.to_dict(mode="json") for row in results]
-        return len(rows), {str(row["custom_id"]): _anthropic_reply(row["result"]) for row in rows}
+    def fetch(self, batch_id: str) -> dict[str, ItemReply] | None:
+        path = f"messages/batches/{batch_id}"
+        if self._ask(path)["processing_status"] != "ended":
+            return None
+        # Not at `results_url`: no other server gets the key.
+        rows = self._ask(f"{path}/results", read=_json_lines)
+        return {row["custom_id"]: _anthropic_reply(**row["result"]) for row in rows}
+
+    def _key_headers(self, key: str) -> list[tuple[str, str]]:
+        return [("x-api-key", key), ("anthropic-version", "2023-06-01")]
 
 
-_SERVICES = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
+SERVICES = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
 
 
-def service_of(spec: HostedSpec) -> OpenAIBatches:
-    """Return the batch interface of the provider of `spec`, at its `api_base` if it has one."""
-    return _SERVICES[spec.provider](spec)
+def _json_lines(content: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in content.splitlines() if line]
 
 
-def _openai_reply(row: dict[str, Any]) -> BatchReply:
-    response = row.get("response")
-    error = row.get("error") or {}
-    if response:
-        return BatchReply(int(response["status_code"]), response.get("body") or {})
-    failure = f"{error.get('code') or 'no response'}: {error.get('message')}"
-    return BatchReply(504, {"error": {"message": failure}})
-
-
-def _anthropic_reply(result: dict[str, Any]) -> BatchReply:
-    kind = result["type"]
-    if kind == "succeeded":
-        return BatchReply(200, result["message"])
-    if kind == "errored":
-        cause = (result["error"].get("error") or {}).get("type")
-        return BatchReply(400 if cause == "invalid_request_error" else 500, result["error"])
-    return BatchReply(504, {"type": "error", "error": {"type": kind, "message": kind}})
+def _anthropic_reply(type: str, message: Any = None, error: Any = None) -> ItemReply:
+    if type == "succeeded":
+        return {"status": 200, "body": message}
+    refused = "invalid_request" in json.dumps(error)
+    return {"status": 400 if refused else 504, "body": error or {"error": type}}

@@ -43,7 +43,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         sent = HttpRequest(request.method, str(request.url), headers, body)
 
         def send() -> Reply[bytes]:
-            return Reply(self.exchange(sent)[0], 0, 0.0)
+            return Reply(self.exchange(sent, _json), 0, 0.0)
 
         # A search is not a model call, so a limit on calls does not count it.
         return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).reply.value
@@ -59,3 +59,9 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
         except (ValueError, RecursionError, KeyError, TypeError):
             return content
         return json.dumps({"error": {"message": str(message)}}).encode()
+
+
+def _json(content: bytes) -> bytes:
+    """Return `content`. Raises ValueError if it is not JSON."""
+    json.loads(content)
+    return content

@@ -11,26 +11,20 @@ An interrupted annotation first fetches the batches in its journal.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from ragbench import stopping
+from ragbench.errors import RunError
 from ragbench.experiments.score.asking import Session, ask_once
-from ragbench.lms.batch import (
-    BatchClient,
-    BatchFailedError,
-    BatchReply,
-    Item,
-    most,
-    service_of,
-    took,
-)
-from ragbench.lms.calls import Amount, CallRefusedError, Reservation, Scope, room
+from ragbench.lms.batch import SERVICES, BatchClient, BatchFailedError, Item, most, used
+from ragbench.lms.calls import Amount, CallRefusedError, Scope, room
+from ragbench.lms.calls.client import UNREADABLE
 
-#: Limits of a batch. OpenAI accepts 50,000 requests and 200 MB, Anthropic 100,000 and 256 MB.
-_MOST_ITEMS, _MOST_BYTES = 10_000, 90_000_000
-_NO_RESULT = BatchReply(504, {"error": {"message": "the batch has no result for it"}})
-#: Journal entry of a batch: `id`, `keys` of its items, and `tasks` that wait for it.
+#: Limits of a batch. OpenAI accepts 50,000 requests and 200 MB, Anthropic 100,000 and 256 MB. The
+#: replies must fit in the longest reply of the HTTP client.
+_MOST_ITEMS, _MOST_BYTES = 5_000, 90_000_000
+_NO_RESULT = {"status": 504, "body": {"error": {"message": "the batch has no result for it"}}}
+#: Journal entry of a batch: `id`, and `items`, which maps each waiting unit to its request's key.
 Batch = Mapping[str, Any]
 
 
@@ -49,7 +43,7 @@ def under_way(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the keys of units that wait for a batch that was not fetched yet."""
     keys: set[str] = set()
     for batch in open_batches(rows):
-        keys.update(batch["tasks"])
+        keys.update(batch["items"])
     return keys
 
 
@@ -57,21 +51,18 @@ class BatchRunner:
     """Annotation through batches, for a single use."""
 
     def __init__(
-        self,
-        session: Session,
-        client: BatchClient,
-        rows: Sequence[Mapping[str, Any]],
+        self, session: Session, client: BatchClient, rows: Sequence[Mapping[str, Any]]
     ) -> None:
         self.session = session
         self.lm = session.asking.lm
         self.client = client
+        self.service = SERVICES[client.spec.provider](client.spec)
         self._open = open_batches(rows)
-        for row in rows:
-            for key, reply in row.get("replies", {}).items():  # Row of a batch.
-                if reply["status"] < 300:  # A new command retries failed ones.
-                    client.replies[key] = BatchReply(**reply)
-        self.service = service_of(client.spec)
         self._n = self._done = 0
+        for row in rows:
+            for key, reply in row.get("replies", {}).items():
+                if reply["status"] < 300:  # A new command retries failed ones.
+                    client.replies[key] = reply
 
     def run(self, todo: Sequence[str]) -> None:
         """Ask the units at `todo`, and write each result as its replies arrive.
@@ -81,14 +72,14 @@ class BatchRunner:
                 journal, and the same command resumes.
         """
         self._n = len(todo)
+        waiting = list(todo)
         try:
             for batch in self._open:
                 self._fetch(batch)
-            waiting = list(todo)
             while waiting:
                 waiting = self._ask(waiting)
-        finally:
-            self.service.close()
+        except CallRefusedError:
+            return
 
     def _ask(self, keys: Sequence[str]) -> list[str]:
         """Ask the units at `keys`, fetch the next batch, and return those that waited."""
@@ -97,22 +88,20 @@ class BatchRunner:
             self.client.begin(key)
             reply = ask_once(self.session, key)
             if self.client.asked:
-                waiting[key] = self.client.asked[0]
+                waiting[key] = self.client.asked
             else:
                 self.session.add(key, reply)
                 self._done += 1
                 self.session.tell(self._done, self._n)
-        if not waiting:
-            return []
-        chosen, amount = self._next_batch(waiting)
-        try:
+        if waiting:
+            chosen, amount = self._next_batch(waiting)
             with Scope.current().reserved(amount) as reservation:
-                items = list(chosen.values())
-                batch = {"id": self.service.submit(items), "keys": [item.key for item in items]}
-                self._note("submitted", **batch, tasks=list(chosen))
-                self._fetch(batch, reservation)
-        except CallRefusedError:
-            return []
+                reservation.taken = Amount(calls=0)
+                batch_id = self.service.submit(list(chosen.values()))
+                reservation.taken = amount  # Until the replies are fetched.
+                items = {key: item["custom_id"] for key, item in chosen.items()}
+                self._note("submitted", id=batch_id, items=items)
+                reservation.taken = self._fetch({"id": batch_id, "items": items})
         # Items that did not fit may fit now: a batch uses less than its reserved maximum.
         return list(waiting)
 
@@ -127,40 +116,37 @@ class BatchRunner:
         size = 0
         chosen: dict[str, Item] = {}
         for key, item in waiting.items():
-            amount = total + most(self.lm, item)
-            size += len(json.dumps(item.body)) + 200
-            fits = amount.calls <= budget.calls and amount.tokens <= budget.tokens
-            fits = fits and amount.cost <= budget.cost and size <= _MOST_BYTES
-            if chosen and (not fits or len(chosen) == _MOST_ITEMS):
+            amount = total + most(self.lm, item["body"])
+            size += len(json.dumps(item))
+            fits = all(getattr(amount, kind) <= most for kind, most in vars(budget).items())
+            if chosen and not (fits and size <= _MOST_BYTES and len(chosen) < _MOST_ITEMS):
                 break
             chosen[key] = item
             total = amount
         return chosen, total
 
-    def _fetch(self, batch: Batch, reservation: Reservation | None = None) -> None:
-        """Wait for the replies of `batch` and save them."""
-        first_wait = self.session.asking.wait_s
-        wait = first_wait
-        replies = None
-        while replies is None:
-            try:
-                done, replies = self.service.look(batch["id"])
-            except BatchFailedError:
-                self._note("ended", id=batch["id"])
-                raise
-            self.session.tell(min(self._done + done, self._n), self._n)
-            if replies is None:
-                stopping.sleep(wait, over=lambda: False)
-                if stopping.stopped():
-                    raise KeyboardInterrupt
-                wait = min(1.5 * wait, 30 * first_wait)
-        ours = {key: replies.get(key, _NO_RESULT) for key in batch["keys"]}
-        rows = {key: asdict(reply) for key, reply in ours.items()}
-        self._note("ended", id=batch["id"], replies=rows)
-        if reservation:
-            used = sum((took(self.lm, reply) for reply in ours.values()), Amount(calls=0))
-            reservation.take(tokens=used.tokens, cost=used.cost, calls=len(ours))
+    def _fetch(self, batch: Batch) -> Amount:
+        """Wait for the replies of `batch`, save them, and return their usage."""
+        wait = self.session.asking.wait_s
+        while (replies := self._look(batch["id"])) is None:
+            stopping.sleep(wait, over=lambda: False)
+            if stopping.stopped():
+                raise KeyboardInterrupt
+            wait = min(1.5 * wait, 60.0)
+        ours = {key: replies.get(key, _NO_RESULT) for key in batch["items"].values()}
+        self._note("ended", id=batch["id"], replies=ours)
         self.client.replies |= ours
+        return sum((used(self.lm, reply) for reply in ours.values()), Amount(calls=0))
+
+    def _look(self, batch_id: str) -> Mapping[str, Any] | None:
+        try:
+            return self.service.fetch(batch_id)
+        except BatchFailedError:
+            self._note("ended", id=batch_id)
+            raise
+        except UNREADABLE as error:
+            why = f"{self.service.name} gave an unreadable reply: {type(error).__name__}"
+            raise RunError(f"{why}; the same command continues") from error
 
     def _note(self, event: str, **fields: Any) -> None:
         self.session.store.add_reply({"qid": "", "batch": event, **fields})

@@ -14,7 +14,7 @@ from dspy.lm15 import LM15Error, OpenAIChatLM
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import file_call
 from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Answered, Breaker, Caller, reason
-from ragbench.lms.calls.client import reported_usage
+from ragbench.lms.calls.client import UNREADABLE, reported_usage
 from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
 from ragbench.lms.calls.rate import shared_rate_limit
@@ -118,11 +118,17 @@ class ServerCalls:
                 f"key ({self._server.key_variable})"
             ) from error
 
-    def exchange(self, request: HttpRequest) -> tuple[bytes, Any]:
-        """Return the server's reply, both raw and parsed as JSON.
+    def exchange(
+        self, request: HttpRequest, read: Callable[[bytes], Value] = json.loads
+    ) -> Value:
+        """Send one request and return the content of the reply.
+
+        Args:
+            request: The request.
+            read: Function that reads the body of the reply.
 
         Raises:
-            LM15Error: it fails, is not there, takes too long, or answers with no JSON.
+            LM15Error: The server fails, is missing, takes too long, or its reply is unreadable.
         """
         reply = self._http.send(request)
         if reply.status >= 400:
@@ -135,12 +141,12 @@ class ServerCalls:
                 error.retry_after = float(after)
             raise error
         try:
-            return reply.body, json.loads(reply.body)
-        except (ValueError, RecursionError) as error:
+            return read(reply.body)
+        except UNREADABLE as error:
             raise lm15.ServerError(f"unreadable reply: {type(error).__name__}") from error
 
     def _error_body(self, content: bytes) -> bytes:
-        """Return the body of a reply with an error, as OpenAI words it."""
+        """Return the body of an error in the format of OpenAI."""
         return content
 
 
@@ -183,7 +189,7 @@ class Service(ServerCalls):
         def send() -> Reply[tuple[Value, int]]:
             url = f"{self._server.api_base}/{path}"
             try:
-                _, content = self.exchange(request_of(url, self._server.key, body))
+                content: Any = self.exchange(request_of(url, self._server.key, body))
             except lm15.ServerError as error:
                 # It may be one of the texts, so an embedder sends halves next.
                 halves = self._kind == "embed" and len(texts) > 1
