@@ -15,7 +15,6 @@ from ragbench.metrics import get_metric
 from ragbench.record import Totals
 from ragbench.retrievers.embedders import local, make_embedder
 from tests.fake_server import FakeServer
-from tests.metrics.records import record
 
 #: Modules of known quality: right on so many of ten questions, with so many calls each.
 PROGRAMS = """
@@ -277,8 +276,8 @@ def test_costs_of_a_race_have_the_index_and_a_missing_score_is_the_worst() -> No
     assert field._costs().tolist() == [[100.0], [100.0]]
     field.race.running = [1]
     assert field._costs()[1].tolist() == [0.6]
-    field._measure = SimpleNamespace(score=lambda record: None, worst=0.0)  # type: ignore[assignment]
-    assert field._score(record("Norway")) == 0.0
+    columns[get_metric("em").score] = {"q": None}
+    assert field._columns("em", ["q"])[1].tolist() == [0.0]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,24 +10,23 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ragbench.data import find_clusters
 from ragbench.errors import CompareError, ConfigError, StoppedError
 from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
-from ragbench.experiments.choose.racing import Elimination, Race, Rule
+from ragbench.experiments.choose.racing import Elimination, Floats, Race, Rule
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import clusters_of
-from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
 from ragbench.experiments.store import locked
 from ragbench.metrics import get_metric
 from ragbench.metrics.stats.estimates import codes_of
-from ragbench.record import Record
 
 T = TypeVar("T")
 #: Minimum number of questions in a block. The rule is applied after each block.
@@ -35,30 +34,16 @@ BLOCK = 20
 
 
 @dataclass(frozen=True)
-class Runner:
-    """A program in the race. `usd` and `tokens` are the means of a question, with the index."""
-
-    name: str
-    questions: int
-    score: float
-    usd: float | None
-    tokens: float
-    p95_s: float
-    folder: Path
-
-
-@dataclass(frozen=True)
 class Choice:
     """Result of a race.
 
-    `runners` are all programs with answers: first the active ones, cheapest first, then the
-    eliminated
-    ones. `exits` has a row for each eliminated program. `questions` is the number of questions run,
-    of
-    the `stream` available ones. `stopped_by` is the limit that ended the race, or "".
+    `programs` has a row for each program with answers: first the active ones, cheapest first, then
+    the eliminated ones. Their costs are means of a question, with the index. `exits` has a row for
+    each eliminated program. `questions` were run, of the `stream` available ones. `stopped_by` is
+    the limit that ended the race, or "".
     """
 
-    runners: Sequence[Runner]
+    programs: Sequence[Mapping[str, Any]]
     running: Sequence[str]
     exits: Sequence[Mapping[str, Any]]
     questions: int
@@ -68,39 +53,35 @@ class Choice:
     stopped_by: str = ""
 
     @property
-    def decided(self) -> bool:
-        """True if one program is left."""
-        return len(self.running) == 1
-
-    @property
     def sentence(self) -> str:
         """Advice in one sentence."""
-        if not any(runner.questions for runner in self.runners):
+        if not self.programs:
             return f"undecided: no program has an answer yet ({self.stopped_by})"
-        runner = self.runners[0]
         if not self.running:
             return "none: every program was shown to take longer than it may"
-        if self.decided:
+        first = self.programs[0]
+        score = f"{self.metric} {first['score']:.3f}"
+        if first["gold_in_context"] is not None:
+            score += f" with gold in context {first['gold_in_context']:.3f}"
+        if len(self.running) == 1:
             share = f"{self.calls_share:.0%} of the questions of the full table"
-            return f"use {runner.name}: {self.metric} {runner.score:.3f}, decided with {share}"
+            return f"use {first['name']}: {score}, decided with {share}"
         programs = ", ".join(self.running)
         ended = self.stopped_by or f"all {self.questions} questions were asked"
         return (
-            f"undecided between {programs} ({ended}); {runner.name} is the cheapest of them, at "
-            f"{self.metric} {runner.score:.3f}"
+            f"undecided between {programs} ({ended}); {first['name']} is the cheapest of them, at "
+            f"{score}"
         )
 
     @property
     def calls_share(self) -> float:
         """Number of questions run by all programs, as a share of the full table."""
-        questions = sum(runner.questions for runner in self.runners)
-        return questions / max(1, len(self.runners) * self.stream)
+        questions = sum(row["questions"] for row in self.programs)
+        return float(questions / max(1, len(self.programs) * self.stream))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the race as JSON."""
-        runners = [{**vars(runner), "folder": str(runner.folder)} for runner in self.runners]
-        race = {**vars(self), "rule": vars(self.rule), "programs": runners}
-        del race["runners"]
+        race = {**vars(self), "rule": vars(self.rule)}
         return {"advice": self.sentence, "share": self.calls_share, **race}
 
 
@@ -136,8 +117,9 @@ def choose(
                 for name in field.running():
                     title = f"{name}, to question {block.stop}"
                     outcomes[name] = scheduler.run(cells[name], title, stream[: block.stop])
-                    if evaluation := outcomes[name].run:
-                        field.runs[name] = evaluation
+                    run = outcomes[name].run
+                    if run and run.records:
+                        field.runs[name] = run
                     if outcomes[name].error is not None:
                         outcomes[name].finished()
                 qids = [str(example.qid) for example in stream[block]]
@@ -201,13 +183,12 @@ class Field:
         self.programs = list(programs)
         self.runs: dict[str, Evaluation] = {}
         self.clusters: list[Hashable] = []
-        self._measure = get_metric(metric)
-        score_range = self._measure.score_range
+        self._metric = get_metric(metric)
         if len(self.programs) < 2:
             raise ConfigError("a race needs at least two programs; name more with --programs")
-        if score_range is None or not self._measure.higher_is_better:
+        if self._metric.score_range is None or not self._metric.higher_is_better:
             raise ConfigError(f"{metric} has no range, or less of it is better; race by em or f1")
-        self._low, self._high = score_range
+        self._low, self._high = self._metric.score_range
         self.race = Race(len(self.programs), rule)
         self._asked: list[str] = []
 
@@ -235,40 +216,33 @@ class Field:
 
     def add_records(self, qids: Sequence[str], block: slice) -> list[Elimination]:
         """Add the records of the questions of `block`. Return the programs that they eliminate."""
-        shape = (len(self.programs), len(qids))
-        scores = np.full(shape, np.nan)
-        seconds = np.full(shape, np.nan)
-        for number in self.race.running:
-            records = self.runs[self.programs[number]].records
-            for column, qid in enumerate(qids):
-                record = records[qid]
-                score = self._score(record)
-                scores[number, column] = (score - self._low) / (self._high - self._low)
-                seconds[number, column] = record.latency_s
         self._asked += qids
+        scores = (self._columns(self._metric.name, qids) - self._low) / (self._high - self._low)
+        seconds = self._columns("latency_s", qids)
         return self.race.look(scores, self._costs(), seconds, self.clusters[block])
 
-    def _score(self, record: Record) -> float:
-        score = self._measure.score(record)
-        if score is None:
-            return self._measure.worst
-        return score
+    def _columns(self, name: str, qids: Sequence[str]) -> Floats:
+        """Return a metric of the active programs, shape (programs, questions), NaN elsewhere."""
+        values = np.full((len(self.programs), len(qids)), np.nan)
+        for number in self.race.running:
+            column = self.runs[self.programs[number]].records.column(get_metric(name).score)
+            values[number] = [column[qid] for qid in qids]
+            if name == self._metric.name:  # A missing score is the worst.
+                values[number, np.isnan(values[number])] = self._metric.worst
+        return values
 
-    def _costs(self) -> NDArray[np.float64]:
+    def _costs(self) -> Floats:
         """Return the costs of all questions so far, each with its share of the index.
 
         They are dollars if those of all programs that are in are known, else tokens. The shape is
         (programs, questions); NaN for programs that are out.
         """
-        costs = np.full((len(self.programs), len(self._asked)), np.nan)
+        costs = np.empty((0, 0))
         for unit in ("cost_usd", "tokens"):
+            costs = self._columns(unit, self._asked)
             for number in self.race.running:
-                run = self.runs[self.programs[number]]
-                of_question = run.records.column(get_metric(unit).score)
-                prepared = getattr(run.prepared, unit)
-                amounts = np.array([of_question[qid] for qid in self._asked], dtype=np.float64)
-                share = np.nan if prepared is None else prepared / len(self._asked)
-                costs[number] = amounts + share
+                prepared = getattr(self.runs[self.programs[number]].prepared, unit)
+                costs[number] += np.nan if prepared is None else prepared / len(self._asked)
             if not np.isnan(costs[self.race.running]).any():
                 break
         return costs
@@ -283,39 +257,34 @@ class Field:
             exits.append({**vars(exit_row), "program": program, "winner": winner})
         order = [*running, *(row["program"] for row in reversed(exits))]
         return Choice(
-            runners=[self._runner(name) for name in order if self._is_answered(name)],
+            programs=[self._row(name) for name in order if name in self.runs],
             running=running,
             exits=exits,
             questions=self.race.questions,
             stream=len(self.clusters),
             rule=self.race.rule,
-            metric=self._measure.name,
+            metric=self._metric.name,
             stopped_by=stopped,
         )
 
-    def _is_answered(self, name: str) -> bool:
-        return name in self.runs and bool(self.runs[name].records)
-
-    def _runner(self, name: str) -> Runner:
-        evaluation = self.runs[name]
-        scores = []
-        seconds = []
-        tokens = evaluation.prepared.all_tokens
-        usd = evaluation.prepared.cost_usd
-        for record in evaluation.records.values():
-            scores.append(self._score(record))
-            seconds.append(record.latency_s)
-            spent = record.ledger.as_if
-            tokens += spent.tokens
-            if usd is not None:
-                usd = None if spent.cost_usd is None else usd + spent.cost_usd
-        count = len(scores)
-        return Runner(
-            name=name,
-            questions=count,
-            score=sum(scores) / count,
-            usd=None if usd is None else usd / count,
-            tokens=tokens / count,
-            p95_s=float(np.quantile(seconds, 0.95)),
-            folder=evaluation.folder,
-        )
+    def _row(self, name: str) -> dict[str, Any]:
+        """Return the means of a program over all of its records."""
+        run = self.runs[name]
+        scores = run.records.column(self._metric.score).values()
+        gold = run.records.column(get_metric(GOLD_IN_CONTEXT).score).values()
+        known = [value for value in gold if value is not None]
+        seconds = np.array([record.latency_s for record in run.records.values()])
+        as_if = run.summary.as_if
+        usd = None
+        if as_if.cost_usd is not None and run.prepared.cost_usd is not None:
+            usd = (as_if.cost_usd + run.prepared.cost_usd) / len(scores)
+        return {
+            "name": name,
+            "questions": len(scores),
+            "score": fmean(self._metric.worst if x is None else x for x in scores),
+            "gold_in_context": fmean(known) if known else None,
+            "usd": usd,
+            "tokens": (as_if.tokens + run.prepared.all_tokens) / len(scores),
+            "p95_s": float(np.quantile(seconds, 0.95)),
+            "folder": str(run.folder),
+        }

@@ -17,6 +17,7 @@ _COLUMNS = (
     Column("program"),
     Column("questions", "n", "count"),
     Column("score", kind="score"),
+    Column("gold_in_context", "gold in context", "share", drop=1),
     Column("usd_1k", "$/1,000 with index", "usd", drop=3),
     Column("tokens", kind="count", drop=4),
     Column("p95_s", "p95 s", drop=2),
@@ -57,7 +58,7 @@ def race_lines(choice: Choice) -> list[str]:
         f"of a full table; minimum gain {choice.rule.min_gain:g}; risk of losing the best program: "
         f"at most {choice.rule.alpha:.0%}"
     ]
-    if not choice.decided and len(choice.running) > 1:
+    if len(choice.running) > 1:
         lines.append("more questions or a larger --min-gain would separate the active programs")
     return lines
 
