@@ -9,6 +9,7 @@ Calls have two totals: *uncached*, at list price without failed attempts, and *b
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -438,6 +439,14 @@ class Record:
         """Return a JSON-ready form for `parse_record`."""
         dumped: dict[str, Any] = _adapter(Record).dump_python(self, warnings=False)
         return dumped
+
+    def to_json(self) -> str:
+        """Return JSON for `parse_record`, with a lone surrogate replaced by "?"."""
+        try:
+            return _adapter(Record).dump_json(self, warnings=False, fallback=str).decode()
+        except ValueError:  # A lone surrogate
+            text = json.dumps(self.to_dict(), ensure_ascii=False, default=str)
+            return text.encode("utf-8", "replace").decode()
 
 
 def parse_record(line: str | bytes) -> Record:

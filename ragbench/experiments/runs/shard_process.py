@@ -46,7 +46,7 @@ class _Sent(logging.Handler):
 
     def file_call(self, qid: str, call: Call) -> None:
         if was_sent(call):
-            self._send(("add_call", call, qid))
+            self._send(("file_call", qid, call))
 
     def keep(self, text: str) -> str:
         self._send(("keep", text))

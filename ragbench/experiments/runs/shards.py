@@ -133,9 +133,9 @@ def ask_in_shards(
             with suppress(OSError):
                 log.write(arguments[0] + "\n")
             return
-        if method == "add_call":
+        if method == "file_call":
             for limit in active():
-                limit.count(arguments[:1])
+                limit.count(arguments[1:])
         getattr(store, method)(*arguments)
         if method == "write" and not arguments[0].cut_off:
             asked_qids.add(arguments[0].qid)

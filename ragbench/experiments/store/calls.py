@@ -100,7 +100,7 @@ class CallJournal:
         if context.caller is None and side != PREPARATION_SIDE:
             side = "prompt"  # Made by no predictor of the program.
         try:
-            store.add_call(call, side=side)
+            store.add_call(call, side)
         except RunError as error:
             self._broken = error
             raise

@@ -14,6 +14,7 @@ import secrets
 import sqlite3
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -67,6 +68,8 @@ _PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _ADD_FACTS = "INSERT INTO facts SELECT max(id), ?, ?, ?, ?, ?, ?, ? FROM records"
 #: Maximum number of ids of saved texts in memory.
 _MOST_KEPT = 20_000
+#: Time in seconds until a filed call is saved, if its question's record is not written before.
+_SAVE_S = 0.05
 #: A statement and the values of its parameters.
 _Statement = tuple[str, Sequence[object]]
 
@@ -97,14 +100,20 @@ class Store:
         #: Texts that the next commit saves, and ids of texts that are already saved.
         self._texts: list[_Statement] = []
         self._kept: set[str] = set()
+        self._filing = threading.Lock()
+        #: Calls to save, and the number of saved calls without a record, by question.
+        self._unsaved: dict[str, list[Call]] = {}
+        self._saved: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._save_calls()
         with self._writing:
-            if self._texts:  # Texts of questions without a record, such as after a full disk.
-                self._commit((), durable=False)
+            # Texts and calls of questions without a record, such as after a full disk.
+            if self._texts or not self._waiting.empty():
+                self._commit_waiting()
             self._closed = True
             if self._db is not None:
                 with contextlib.suppress(sqlite3.Error):  # A reader is active or the disk is full.
@@ -119,28 +128,40 @@ class Store:
         Args:
             statements: SQL statements with the values of their parameters.
             durable: Survive a power failure. Otherwise, the commit survives only the end of the
-            process.
+                process.
 
         Raises:
             RunError: The disk is full, or the file was removed or taken over by another process.
         """
+        self._wait(self._submit(statements, durable=durable))
+
+    def _submit(self, statements: Sequence[_Statement], *, durable: bool) -> Future[None]:
         done: Future[None] = Future()
         self._waiting.put((statements, durable, done))
+        return done
+
+    def _wait(self, done: Future[None]) -> None:
         with self._writing:
             if not done.done():  # another thread may have committed it with its own
-                waiting = [self._waiting.get() for _ in range(self._waiting.qsize())]
-                group: list[_Statement] = []
-                is_durable = False
-                for waiting_statements, waiting_durable, _ in waiting:
-                    group += waiting_statements
-                    is_durable = is_durable or waiting_durable
-                error = self._commit(group, durable=is_durable)
-                for *_, outcome in waiting:
-                    if error:
-                        outcome.set_exception(error)
-                    else:
-                        outcome.set_result(None)
+                self._commit_waiting()
         done.result()
+
+    def _commit_waiting(self) -> None:
+        """Commit the statements of all threads in one transaction."""
+        group: list[_Statement] = []
+        outcomes = []
+        is_durable = False
+        for _ in range(self._waiting.qsize()):
+            statements, durable, done = self._waiting.get()
+            group += statements
+            outcomes.append(done)
+            is_durable = is_durable or durable
+        error = self._commit(group, durable=is_durable)
+        for done in outcomes:
+            if error:
+                done.set_exception(error)
+            else:
+                done.set_result(None)
 
     def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
         """Commit all `statements` or none; return the error that prevented it, or None."""
@@ -207,35 +228,61 @@ class Store:
     def write(self, record: Record) -> None:
         """Add `record` and remove the saved calls that it now contains."""
         values = _row_of(record)
-        facts = row_of_facts(record, self._price)
-        self.run(
+        statements: list[_Statement] = [
             (_INSERT_RECORD, (*values, digest_of(*values))),
-            (_ADD_FACTS, facts),
+            (_ADD_FACTS, row_of_facts(record, self._price)),
             (_COUNT_RECORD, ()),
-            (_SETTLE_CALLS, (record.qid, sum(map(was_sent, record.ledger.calls)))),
-        )
+        ]
+        contained = sum(map(was_sent, record.ledger.calls))
+        with self._filing:
+            unsaved = self._unsaved.pop(record.qid, [])
+            saved = self._saved.pop(record.qid, 0)
+            if saved:
+                statements.append((_SETTLE_CALLS, (record.qid, contained)))
+            for call in unsaved[max(0, contained - saved) :]:  # They ended after the record.
+                statements.append(_call_row(call, record.qid))
+            done = self._submit(statements, durable=True)
+        self._wait(done)
 
-    def add_call(self, call: Call, qid: str = PREPARATION, side: str = "") -> None:
-        """Add a call that is in no record, or not yet.
+    def add_call(self, call: Call, side: str) -> None:
+        """Add a call of a compile that is in no record.
 
         Args:
             call: The call.
-            qid: Id of its question. `PREPARATION` marks work that all questions share.
-            side: Side of a compile, such as "student".
+            side: Side of the compile, such as "student".
         """
-        self.run((_ADD_CALL, (qid, side, dumped(call.to_dict()))), durable=False)
+        self.run(_call_row(call, PREPARATION, side), durable=False)
 
     def file_call(self, qid: str, call: Call) -> None:
         """Save a call that was sent for question `qid` until the record of the question is written.
 
-        If the process is killed, the call stays and counts as billed. Calls of `PREPARATION` always
-        stay.
+        A kill loses calls of the last 50 ms. The others count as billed. Calls of `PREPARATION`
+        always stay.
         """
+        if not was_sent(call):
+            return
+        with self._filing:
+            is_first = not self._unsaved
+            self._unsaved.setdefault(qid, []).append(call)
+        if is_first:
+            timer = threading.Timer(_SAVE_S, self._save_calls)
+            timer.daemon = True
+            timer.start()
+
+    def _save_calls(self) -> None:
+        with self._filing:
+            statements = []
+            for qid, calls in self._unsaved.items():
+                self._saved[qid] += len(calls)
+                for call in calls:
+                    statements.append(_call_row(call, qid))
+            self._unsaved.clear()
+            done = self._submit(statements, durable=False) if statements else None
         # A full disk stops the run at its next record. A thread that outlives a stopped run
         # cannot write any more.
         with contextlib.suppress(RunError):
-            if was_sent(call):
-                self.add_call(call, qid)
+            if done is not None:
+                self._wait(done)
 
     def keep(self, text: str) -> str:
         """Return the id of `text` without keys. The next commit saves the text.
@@ -279,6 +326,10 @@ class Store:
         return call
 
 
+def _call_row(call: Call, qid: str, side: str = "") -> _Statement:
+    return _ADD_CALL, (qid, side, dumped(call.to_dict()))
+
+
 def _row_of(record: Record) -> list[object]:
     """Return the values of `COLUMNS`, as SQLite returns them."""
     spent = as_if(record)
@@ -299,7 +350,7 @@ def _row_of(record: Record) -> list[object]:
         record.known("tokens", spent.tokens),
         _real(record.known("cost_usd", spent.cost_usd)),
         _real(record.known("latency_s", record.latency_s)),
-        dumped(record.to_dict()),
+        record.to_json(),
     )
     values = list[object]()
     for value in row:

@@ -55,7 +55,9 @@ def spending(record: Record) -> QuestionUsage:
     as_if = as_if_of(record)
     path_calls = record.ledger.path.calls
     searches = len(record.searches)
-    billed = record.ledger.billed
+    billed = as_if
+    if any(call.cached or call.failed or call.paid_usd is not None for call in record.ledger.calls):
+        billed = record.ledger.billed
     return QuestionUsage(as_if, billed, record.counts, path_calls, searches, record.latency_s)
 
 
