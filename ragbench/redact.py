@@ -3,9 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -34,9 +33,9 @@ def is_secret(name: str) -> bool:
 
 def hide(name: str) -> None:
     """Treat the environment variable `name` as a key from now on."""
+    global _keys
     _hidden.add(name)
-    _secrets.cache_clear()
-    _parts_of_secrets.cache_clear()
+    _keys = _Keys()
 
 
 def redact(text: str) -> str:
@@ -49,47 +48,53 @@ def redact(text: str) -> str:
 
 def may_hold_key(text: str) -> bool:
     """Return True if `redact` may change `text`, or the value that it encodes as JSON."""
-    secrets = _parts_of_secrets(frozenset(_environment().items()))
-    return any(secret in text for secret in (*_BEGINNINGS, *secrets))
+    return any(secret in text for secret in (*_BEGINNINGS, *_current_keys().parts))
 
 
 def without_keys(text: str) -> str:
     """Remove the value of every key in the environment from `text`, plain or escaped."""
-    for name, value in _secrets(frozenset(_environment().items())):
+    for name, value in _current_keys().forms:
         if value in text:
             text = text.replace(value, f"[{name}]")
     return text
 
 
-def _environment() -> Mapping[Any, Any]:
-    # To decode all variables takes many times as long as to look at what they are kept in, which
-    # changes with every key that is set later.
-    variables: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
-    return variables
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys in an environment.
 
-
-@lru_cache(maxsize=1)
-def _secrets(environment: frozenset[Any]) -> list[tuple[str, str]]:
-    """Return names and values of the keys in the current environment, longest first.
-
-    A value occurs plain, as JSON escapes it, and as URLs escape it.
+    Attributes:
+        environment: The environment, as `os.environ` holds it.
+        forms: Names and values, longest first: one key may be the beginning of another. A value
+            occurs plain, as JSON escapes it, and as URLs escape it.
+        parts: The longest part of each value that JSON never escapes, however nested.
     """
-    forms = [
-        (name, form)
-        for name, value in os.environ.items()
-        if is_secret(name) and len(value) >= _SHORTEST
-        for form in {value, json.dumps(value)[1:-1], quote(value), quote(value, safe=""),
-                     quote_plus(value)}
-    ]  # fmt: skip
-    # The longest first: one key may be the beginning of another.
-    return sorted(forms, key=lambda pair: (-len(pair[1]), pair[0]))
+
+    environment: Mapping[Any, Any] = field(default_factory=dict)
+    forms: Sequence[tuple[str, str]] = ()
+    parts: frozenset[str] = frozenset()
 
 
-@lru_cache(maxsize=1)
-def _parts_of_secrets(environment: frozenset[Any]) -> frozenset[str]:
-    """Return the longest part of each key that JSON never escapes, however nested."""
-    pieces = (re.split(r"[^ !#-\[\]-~]", value) for _, value in _secrets(environment))
-    return frozenset(max(group, key=len) for group in pieces)
+_keys = _Keys()
+
+
+def _current_keys() -> _Keys:
+    global _keys
+    # To decode all variables takes many times as long as to compare what they are kept in.
+    environment = getattr(os.environ, "_data", os.environ)
+    if environment != _keys.environment:
+        environment = dict(environment)
+        forms = []
+        for name, value in os.environ.items():
+            if is_secret(name) and len(value) >= _SHORTEST:
+                escaped = (json.dumps(value)[1:-1], quote(value), quote(value, safe=""))
+                for form in {value, *escaped, quote_plus(value)}:
+                    forms.append((name, form))
+        forms.sort(key=lambda pair: (-len(pair[1]), pair[0]))
+        pieces = (re.split(r"[^ !#-\[\]-~]", value) for _, value in forms)
+        parts = frozenset(max(group, key=len) for group in pieces)
+        _keys = _Keys(environment, forms, parts)
+    return _keys
 
 
 def each_text(change: Callable[[str], str], value: Any) -> Any:

@@ -174,6 +174,24 @@ def test_auto_is_json_where_the_lm_enforces_schemas() -> None:
         make_adapter("jsn")
 
 
+@pytest.mark.parametrize("name", ["chat", "json"])
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"question": "é x", "context": ["a", "b é"], "notes": "z"},
+        {"question": "", "context": [], "notes": ["a", "b"]},
+        {"question": "x", "context": ("a",), "extra": {"a": 1}},
+        {"question": 5, "context": ["a", 1]},
+    ],
+)
+def test_user_message_of_any_inputs_equals_that_of_dspy(name: str, inputs: dict[str, Any]) -> None:
+    signature = dspy.Signature("question, context: list[str], notes, extra: dict -> answer")
+    dspys = {"chat": dspy.ChatAdapter, "json": dspy.JSONAdapter}[name]()
+    for wording in ({}, {"prefix": "before", "suffix": "after"}):
+        message = make_adapter(name).format_user_message_content(signature, inputs, **wording)
+        assert message == dspys.format_user_message_content(signature, inputs, **wording)
+
+
 HALF = {
     "json": '{"texts": ["a\\ud800b"], "note": "\\ud800"}',
     "chat": '[[ ## texts ## ]]\n["a\\ud800b"]\n\n[[ ## note ## ]]\n\ud800',

@@ -383,7 +383,7 @@ def ask(
         open_ledger(also, keep) as ledger,
         use(replace(current(), qid=example.qid).plus(CurrentExample(example)), trace=None),
     ):
-        _log.info("question started")
+        _log.debug("question started")
         start = time.perf_counter()
         try:
             with question_time(), contained("the program"):

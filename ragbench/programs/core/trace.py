@@ -263,7 +263,10 @@ class Trace:
     ) -> tuple[dspy.Prediction, Mapping[str, Any]]:
         """Return the reply and the inputs that led to it, shortened if needed."""
         role = getattr(predictor, "rb_role", "")
-        signature = inputs.get("signature") or predictor.predictors()[0].signature
+        signature = inputs.get("signature")
+        if signature is None:
+            inner = predictor if isinstance(predictor, dspy.Predict) else predictor.predictors()[0]
+            signature = inner.signature
         if "question" in signature.input_fields:
             inputs = {"question": self.question, **inputs}
         if self.wording != Wording():
