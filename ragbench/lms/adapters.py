@@ -6,6 +6,7 @@ answer cannot be read, the LM is called once more for JSON, and the ledger files
 a fallback.
 """
 
+import json
 import re
 from collections.abc import Collection, Mapping, Set
 from functools import lru_cache
