@@ -7,11 +7,9 @@ Python, numpy or pandas wrote it.
 
 import ast
 import contextlib
-import io
 import json
 import math
 import re
-import tokenize
 from collections.abc import Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -23,13 +21,16 @@ _WHOLE = re.compile(r"[+-]?\d{1,15}\.0")
 #: A date as written by a program that supports only dates with a time.
 _MIDNIGHT = re.compile(r"(\d{4}-\d\d-\d\d)[ T]00:00(?::00(?:\.0+)?)?")
 _NO_VALUE = frozenset({"NAType", "NaTType"})  # Types of pandas.
-_SPACES = frozenset(
-    {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+#: Parts of a list as numpy and pandas write it: an argument, the name of a call, or a value and the
+#: blanks after it, where Python wants a comma.
+_PART = re.compile(
+    r"""
+    ,\s*dtype=[^)]*
+    | (?:(?:np|numpy)\.\w+|array)(?=\()
+    | ('(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | [\w.+-]+ | [\])}]) (\s+(?=['"\[({\w+-]))?
+    """,
+    re.VERBOSE | re.DOTALL,
 )
-_CONSTANTS = {"True": "True", "False": "False", "None": "None", "nan": "None"}
-_CALLS = frozenset({"array", "np", "numpy", ".", "str_", "dtype"})
-_VALUES = frozenset({tokenize.STRING, tokenize.NUMBER, tokenize.NAME})
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 class Cell(str):
@@ -104,50 +105,20 @@ def unpacked(value: Any) -> Any:
     """
     if not isinstance(value, str) or not value.startswith(("[", "{", "(", "array(")):
         return value
-    if value.rstrip()[-1] not in _CLOSING:
+    if value.rstrip()[-1] not in ")]}":
         return value
     with contextlib.suppress(ValueError, RecursionError):
         return json.loads(value)
     literal: Any = None
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
-        literal = ast.literal_eval(_with_commas(value))
+        literal = ast.literal_eval(_PART.sub(_as_python, value))
     if isinstance(literal, tuple):
-        return literal[0] if value.startswith("array(") else list(literal)
-    if isinstance(literal, list | dict):
-        return literal
-    return value
+        return list(literal)
+    return literal if isinstance(literal, list | dict) else value
 
 
-def _with_commas(text: str) -> str:
-    """Insert commas between the values of a list in text form, and remove calls.
-
-    numpy separates values by a blank, where Python would join texts. Calls such as `array([...],
-    dtype=object)` and `np.str_('...')` become their argument.
-    """
-    tokens: list[str] = []
-    is_call: list[bool] = []  # One entry per open bracket.
-    before = ""
-    try:
-        for kind, token, *_ in tokenize.generate_tokens(io.StringIO(text.strip()).readline):
-            if kind in _SPACES or token == "=" or (token == "," and before == ","):
-                continue
-            if before == "dtype":  # its value
-                before = ","
-                continue
-            if token in _CALLS:
-                before = "dtype" if token == "dtype" else "call"
-                continue
-            if kind == tokenize.NAME and token not in _CONSTANTS:
-                return text
-            if token in _OPENING:
-                is_call.append(token == "(" and before == "call")
-            begins = kind in _VALUES or token in _OPENING or token == "-"
-            if begins and tokens and before == "value":
-                tokens.append(",")
-            if (token in _CLOSING and is_call and is_call.pop()) or (token == "(" and is_call[-1]):
-                continue
-            tokens.append(_CONSTANTS.get(token, token))
-            before = "value" if kind in _VALUES or token in _CLOSING else token
-    except (tokenize.TokenError, SyntaxError):  # Only the beginning looks like a list.
-        return text
-    return " ".join(tokens)
+def _as_python(part: re.Match[str]) -> str:
+    if part[1] is None:
+        return ""
+    value = "None" if part[1] == "nan" else part[1]
+    return f"{value}," if part[2] else value
