@@ -25,8 +25,10 @@ _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _BLOCKS = (
     "address", "article", "aside", "blockquote", "body", "br", "dd", "div", "dl", "dt",
     "figcaption", "footer", "form", "header", "li", "main", "ol", "p", "pre", "section", "table",
-    "td", "th", "tr", "ul", *_HEADINGS,
+    "td", "th", "tr", "ul",
 )  # fmt: skip
+#: Mark around a heading in the text of a page.
+_MARK = "\x1e"
 
 
 def _text(path: Path, title: str, encoding: str) -> Iterator[Section]:
@@ -53,7 +55,6 @@ def _markdown(path: Path, title: str, encoding: str) -> Iterator[Section]:
 def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
     with needs_extra(str(path)):
         from bs4 import BeautifulSoup
-        from bs4.element import NavigableString, Tag
 
     try:
         text = read_text(path)
@@ -62,24 +63,15 @@ def _html(path: Path, title: str, encoding: str) -> Iterator[Section]:
         page = BeautifulSoup(path.read_bytes(), "html.parser", from_encoding=encoding or None)
     for element in page.find_all(_NO_TEXT):
         element.decompose()
-    heading = title
-    lines: list[str] = []
-    block: Any = None
-    for node in page.descendants:
-        if isinstance(node, Tag) and node.name in _HEADINGS:
-            yield heading, "".join(lines)
-            heading = f"{title}: {node.get_text(' ', strip=True)}"
-            lines = []
-        elif type(node) is NavigableString:  # Excludes comments.
-            around: Any = node.find_parent(_BLOCKS)
-            if around is not None and around.find_parent(_HEADINGS) is not None:
-                continue
-            if around is None or around.name not in _HEADINGS:
-                if around is not block:
-                    lines.append("\n")
-                    block = around
-                lines.append(str(node))
-    yield heading, "".join(lines)
+    for element in page.find_all(_BLOCKS):
+        element.insert_before("\n")
+        element.insert_after("\n")
+    for element in page.find_all(_HEADINGS):
+        element.replace_with(f"{_MARK}{element.get_text(' ', strip=True)}{_MARK}")
+    text, *sections = page.get_text().split(_MARK)
+    yield title, text
+    for heading, text in zip(sections[::2], sections[1::2], strict=False):
+        yield f"{title}: {heading}", text
 
 
 def _pdf(path: Path, title: str, encoding: str) -> Iterator[Section]:

@@ -134,11 +134,10 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
         import huggingface_hub
 
     work = Path(tempfile.mkdtemp(dir=folder.parent))
-    away = _why_away()
-    offline = huggingface_hub.constants.HF_HUB_OFFLINE
-    if away:  # Use only the hub's cache. Its client would retry for half a minute.
-        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
     try:
+        if not huggingface_hub.constants.HF_HUB_OFFLINE:  # Its client retries for half a minute.
+            endpoint = huggingface_hub.constants.ENDPOINT
+            huggingface_hub.utils.get_session().head(endpoint, timeout=REACH_S)
         for name, target in ((source.questions, "train.json"), (source.corpus, _CORPUS)):
             if name:
                 file = name.format(config=config)
@@ -159,22 +158,10 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
         advice = "download its files and pass --data-file PATH (docs/data.md names the layouts)"
         if source.by_hand and config == next(iter(source.configs), None):
             advice = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
-        reason = away or next(iter(str(error).splitlines()), "") or type(error).__name__
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
             f"{source.repo} cannot be downloaded from the Hugging Face hub ({reason[:120]}); "
             f"{advice}"
         ) from error
     finally:
-        huggingface_hub.constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = offline
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _why_away() -> str:
-    """Return the reason why the hub cannot be reached, or a blank text if it answers."""
-    from huggingface_hub import constants, utils
-
-    try:
-        utils.get_session().head(constants.ENDPOINT, timeout=REACH_S)
-    except Exception as error:  # The HTTP client of the hub raises its own errors.
-        return next(iter(str(error).splitlines()), "") or type(error).__name__
-    return ""

@@ -10,6 +10,7 @@ import dspy
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, Setting, Split
 from ragbench.data.clusters import find_clusters
+from ragbench.data.documents import is_document
 from ragbench.data.mapping import fail, map_rows
 from ragbench.data.passages import (
     CHUNK_TOKENS,
@@ -97,54 +98,32 @@ def load_dataset(spec: DataSettings) -> Dataset:
     if spec.alias_file and not source.aliased:
         takers = ", ".join(name for name, entry in DATASETS if entry.aliased)
         raise ConfigError(f"--alias-file {spec.alias_file} works only with {takers}")
-    noting: Any = _Noting(spec, set())
+    has_file = bool(files or spec.hub or spec.corpus_file)
+    has_effect = {
+        "size": not has_file,  # Only generated data have a size.
+        "encoding": has_file,
+        "field": bool(files or spec.hub),
+        "corpus_field": has_file,
+        "passage_tokens": spec.corpus_file is not None and is_document(spec.corpus_file),
+        "fractions": spec.dataset != "documents",
+    }
+    for name, is_read in has_effect.items():
+        value = getattr(spec, name)
+        if value != DataSettings.model_fields[name].default and not is_read:
+            raise ConfigError(f"{name}={value!r} has no effect on the data {spec.dataset}")
     try:
-        dataset = source.load(noting)
+        dataset = source.load(spec)
     except (DataError, ConfigError) as error:
         for layout in filter(None, map(detect_layout, files.values())):
             if layout != spec.dataset:
                 raise type(error)(f"{error}; the file looks like --dataset {layout}") from None
         raise
-    for name in _CHECKED:
-        value = getattr(spec, name)
-        if value != DataSettings.model_fields[name].default and name not in noting.read:
-            raise ConfigError(
-                f"{name}={value!r} has no effect on the data {spec.dataset}: remove it; it is "
-                f"{_CHECKED[name]}"
-            )
     dataset = replace(dataset, is_own=spec.is_own)
     if spec.unanswerable is not None:
         dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
     if spec.rename_entities is not None:
         dataset = rename_entities(dataset, spec.rename_entities)
     return dataset
-
-
-#: Settings that only some data sets read -> their purpose.
-_CHECKED = {
-    "size": "for the synthetic data set",
-    "fractions": "for a file that is cut into splits",
-    "encoding": "for files of text",
-    "passage_tokens": "for documents that are cut into passages",
-    "field": "for files of questions",
-    "corpus_field": "for files of passages",
-}
-
-
-@dataclass
-class _Noting:
-    """Wrapper of data settings that notes in `read` the names of the settings that are read."""
-
-    settings: DataSettings
-    read: set[str]
-
-    def __getattr__(self, name: str) -> Any:
-        self.read.add(name)
-        return getattr(self.settings, name)
-
-    def but(self, **changes: Any) -> Any:
-        """Return the changed settings, noted in the same set."""
-        return _Noting(self.settings.but(**changes), self.read)
 
 
 def question_files(spec: DataSettings) -> dict[Split | None, Path]:

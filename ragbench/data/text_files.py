@@ -8,8 +8,6 @@ from typing import TextIO
 
 from ragbench.errors import DataError
 
-#: Number of bytes of a file from which its encoding is guessed.
-_JUDGED_BYTES = 200_000
 _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -80,8 +78,12 @@ def reading(path: Path, encoding: str = "") -> Iterator[None]:
         raise DataError(
             f"no such file: {path}; paths are relative to the working folder, {Path.cwd()}"
         ) from None
-    except UnicodeError:
-        raise DataError(_wrong_encoding(path, encoding)) from None
+    except UnicodeError as error:
+        place = getattr(error, "start", 0)
+        raise DataError(
+            f"{path}: not {encoding or 'UTF-8'} text at byte {place}; save it as UTF-8, or give "
+            "--encoding, such as latin-1, cp1252, utf-16 or shift_jis"
+        ) from None
     except LookupError:
         raise DataError(
             f"--encoding {encoding!r} is not a known encoding; use one such as latin-1 or utf-16"
@@ -89,27 +91,6 @@ def reading(path: Path, encoding: str = "") -> Iterator[None]:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path itself
         reason = getattr(error, "strerror", None) or first_line(error)
         raise DataError(f"{path}: cannot be read ({reason})") from None
-
-
-def _wrong_encoding(path: Path, encoding: str) -> str:
-    """Return the message for a wrong encoding, with the byte and the likely encoding."""
-    from charset_normalizer import from_bytes  # slow to import, and rarely needed
-
-    content = path.read_bytes()
-    place = 0
-    try:
-        content.decode(encoding or "utf-8-sig")
-    except UnicodeError as error:
-        place = getattr(error, "start", 0)
-    start = max(0, place - _JUDGED_BYTES // 2)
-    best = from_bytes(content[start : start + _JUDGED_BYTES]).best()
-    problem = f"{path}: not {encoding or 'UTF-8'} text at byte {place}"
-    if best is None or best.encoding in ("ascii", "utf_8"):
-        return f"{problem}; save it as UTF-8, or give --encoding"
-    return (
-        f"{problem}; it may be {best.encoding}: give --encoding {best.encoding}, or save it as "
-        "UTF-8"
-    )
 
 
 def first_line(error: Exception, path: Path | None = None) -> str:

@@ -8,7 +8,7 @@ import dspy
 
 from ragbench.data.answers import answers_of
 from ragbench.data.base import DATASETS, Dataset, Source, Split, as_json, make_example
-from ragbench.data.mapping import map_fields
+from ragbench.data.mapping import map_rows
 from ragbench.data.passages import name_documents
 from ragbench.data.readers import Row
 from ragbench.errors import ConfigError
@@ -59,19 +59,21 @@ def own_dataset(
     if isinstance(paths, str):
         paths = {"answer": paths}
     examples_of_split: dict[Split, list[dspy.Example]] = {}
-    examples_by_qid: dict[str, dspy.Example] = {}
+    qids: set[str] = set()
     for split, examples in splits.items():
         if not isinstance(examples, Iterable):
             raise ConfigError(f"{examples!r} is neither a data set nor a list of dspy.Example")
-        examples_of_split[split] = []
-        for row in examples:
-            example = _example(row, paths)
-            if examples_by_qid.setdefault(example.qid, example) is not example:
+        given = list(examples)
+        rows = map_rows(map(_row, given), paths, "field")
+        made = [_example(row, original, paths) for original, row in zip(given, rows, strict=True)]
+        for example in made:
+            if example.qid in qids:
                 raise ConfigError(
                     f"two examples have the qid {example.qid!r} (without one it is of the "
                     f"question): {example.question[:80]!r}; give each its own qid, or leave one out"
                 )
-            examples_of_split[split].append(example)
+            qids.add(example.qid)
+        examples_of_split[split] = made
     searched = Corpus(passages_of(corpus))
     for examples in examples_of_split.values():
         name_documents(examples, searched)
@@ -86,25 +88,27 @@ def passages_of(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
     """
     if isinstance(corpus, str | Mapping):
         raise ConfigError(f"corpus is one {type(corpus).__name__}; give a list of Passage or text")
-    items = tuple(corpus or ())
-    for item in items:
+    passages = []
+    for number, item in enumerate(corpus or ()):
         if not isinstance(item, Passage | str):
             raise ConfigError(f"corpus has {repr(item)[:80]}; give each as a Passage or as text")
-    passages = []
-    for number, item in enumerate(items):
-        if isinstance(item, Passage):
-            passages.append(item)
-        else:
-            passages.append(Passage(f"p{number}", "", _text(item, "corpus")))
+        if isinstance(item, str):
+            item = Passage(f"p{number}", "", _text(item, "corpus"))
+        passages.append(item)
     return tuple(passages)
 
 
-def _example(example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]) -> dspy.Example:
-    """Return an example with our field names for question, answers and id."""
+def _row(example: dspy.Example | Mapping[str, Any]) -> Row:
     if not isinstance(example, dspy.Example | Mapping):
         raise ConfigError(f"data has {repr(example)[:80]}; give each question as a dspy.Example")
-    row = map_fields(Row("an example", dict(example.items())), paths)
-    fields = dict(row.data)
+    return Row("an example", dict(example.items()))
+
+
+def _example(
+    row: Row, example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
+) -> dspy.Example:
+    """Return an example with our field names for question, answers and id."""
+    fields = {k: v for k, v in row.data.items() if v is not None or k not in paths}
     question = fields.pop("question", None)
     answers: list[str] = []
     for name in ("answer", "answers"):

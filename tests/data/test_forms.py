@@ -179,16 +179,13 @@ def test_numbers_in_cells(cell: Any, write: Any) -> None:
     assert load_dataset(DataSettings(dataset="jsonl", data_file=write(rows))).questions[0].hops == 2
 
 
-@pytest.mark.parametrize(
-    ("coding", "likely"),
-    [("latin-1", "--encoding "), ("shift_jis", "--encoding ")],
-)
-def test_a_wrong_coding_is_named_with_its_cure(coding: str, likely: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("coding", ["latin-1", "shift_jis"])
+def test_a_wrong_coding_is_named_with_its_cure(coding: str, tmp_path: Path) -> None:
     text = "東京の本社はどこですか。" if coding == "shift_jis" else "Où est né l'été à Zürich ?"
     path = tmp_path / "q.jsonl"
     path.write_bytes((json.dumps({"question": text, "answer": "x"}, ensure_ascii=False)).encode(
         coding))  # fmt: skip
-    with pytest.raises(DataError, match=rf"q.jsonl: not UTF-8 text at byte \d+.*{likely}"):
+    with pytest.raises(DataError, match=r"q.jsonl: not UTF-8 text at byte \d+.*--encoding"):
         load_dataset(DataSettings(dataset="jsonl", data_file=path))
     data = load_dataset(DataSettings(dataset="jsonl", data_file=path, encoding=coding))
     assert data.questions[0].question == text
