@@ -49,7 +49,7 @@ def compare(a: str, b: str) -> str:
 
 @server.tool()
 def recommend(runs: list[str]) -> str:
-    """Recommend the cheapest program that is shown as good as the best."""
+    """Recommend the cheapest program that is about as good as the best."""
     return "\n".join(rb.recommend(*runs).sentences())
 
 

@@ -392,7 +392,7 @@ class Record:
     searches: list[Search]
     passages: list[ShownPassage]
     #: Pids of the passages in the LM's context, in order; None if unknown.
-    shown: Annotated[list[str] | None, ABSENT] = None
+    in_context: Annotated[list[str] | None, ABSENT] = None
     counts: dict[str, int]
     ledger: Ledger
     latency_s: FiniteFloat

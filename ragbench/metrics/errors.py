@@ -14,7 +14,7 @@ The first rule that applies decides, in this order:
 - control/too_few_steps: gold was not found; a name that leads to it was seen but not searched.
 - retrieval/...: gold was not found for another reason: never in reach, or in reach and not
   retrieved.
-- control/not_shown: gold was found, and the model never saw its text.
+- control/not_in_context: gold was found, and the model never saw its text.
 - control/no_answer: the model saw all gold passages and gave no answer.
 - data/answer_not_in_gold: no word of the gold answer is in the gold passages.
 - reading/...: the model saw all gold passages, and the answer is a part of the gold answer, an
@@ -126,7 +126,7 @@ def _stopped(record: Record) -> Cause | None:
         return Cause("control", "parse", "a reply that could not be read")
     if reason == "budget":
         return Cause("control", "budget", "the limit of calls or searches was reached")
-    if not record.searches and not record.passages and not record.shown:
+    if not record.searches and not record.passages and not record.in_context:
         if reason == "direct":
             return Cause("control", "from_memory", "the program chose to answer from memory")
         return Cause("control", "no_search", "answered without searching")
@@ -145,13 +145,13 @@ def _missing(record: Record) -> Cause | None:
         return Cause("retrieval", "answer_not_seen", "no retrieved passage has the gold answer")
     n_seen = sum(pid in seen for pid in gold)
     if n_seen == len(gold):
-        n_shown = n_seen
-        if record.shown is not None:
-            n_shown = sum(pid in record.shown for pid in gold)
-        if n_shown == len(gold):
+        n_in_context = n_seen
+        if record.in_context is not None:
+            n_in_context = sum(pid in record.in_context for pid in gold)
+        if n_in_context == len(gold):
             return None
-        detail = f"{n_shown} of {len(gold)} gold passages in context, all retrieved"
-        return Cause("control", "not_shown", detail, n_shown + 1)
+        detail = f"{n_in_context} of {len(gold)} gold passages in context, all retrieved"
+        return Cause("control", "not_in_context", detail, n_in_context + 1)
     hop = n_seen + 1
     detail = f"{n_seen} of {len(gold)} gold passages"
     repeats = sum(search.cached for search in record.searches)

@@ -89,11 +89,11 @@ def union(record: Record) -> list[str]:
 
 
 @once
-def shown(record: Record) -> list[str]:
+def context_pids(record: Record) -> list[str]:
     """Return the ids of the passages in the model's context, or if unknown the retrieved ones."""
-    if record.shown is None:
+    if record.in_context is None:
         return union(record)
-    return record.shown
+    return record.in_context
 
 
 def gold_in_context(record: Record) -> float | None:
@@ -102,7 +102,7 @@ def gold_in_context(record: Record) -> float | None:
         return None
     if record.failed:
         return 0.0
-    return all_recall(shown(record), record.gold_pids)
+    return all_recall(context_pids(record), record.gold_pids)
 
 
 def retrieval_efficiency(record: Record) -> float | None:
@@ -150,7 +150,7 @@ def _metric(name: str, measure: Measure, description: str, k: int | None = None)
             return None
         if record.failed:
             return 0.0
-        if not rankings(record) and record.shown:
+        if not rankings(record) and record.in_context:
             return None  # Code read the passages without a search.
         scores = [measure(ranking, record.gold_pids, k) for ranking in ranked]
         if scores:

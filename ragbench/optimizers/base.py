@@ -57,7 +57,7 @@ class OptimizerKnobs(Knobs):
     """Parameters of every optimizer."""
 
     demo_context_tokens: int = Field(
-        400, ge=20, le=100_000, description="tokens of passages shown in one demonstration"
+        400, ge=20, le=100_000, description="tokens of passages in one demonstration"
     )
 
 

@@ -153,7 +153,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
                 outputs[name] = value
         prediction = trace.prediction(answer, "answered", passages=passages or None)
         prediction.outputs = outputs
-        prediction.shown = None  # the prompts of a wrapped module are unknown
+        prediction.in_context = None  # the prompts of a wrapped module are unknown
         return prediction
 
     def _output(self, question: str) -> Any:

@@ -44,7 +44,7 @@ class HippoSearch(LMIndexSettings):
 class HippoRAGKnobs(HippoSearch, ProgramKnobs):
     """Knobs of `hippo_rag`."""
 
-    context_tokens: int = bounded(7000, 100, 1_000_000, "tokens of passages shown")
+    context_tokens: int = bounded(7000, 100, 1_000_000, "tokens of passages in context")
     reader: Reader = Field("cot", description="reason before the answer?")
 
 

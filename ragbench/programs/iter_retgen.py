@@ -75,7 +75,7 @@ class IterRetGen(RAGProgram[IterRetGenKnobs]):
         self, trace: Trace, query: str, passages: list[Passage], *, is_last: bool
     ) -> tuple[str, str]:
         """Return the answer from the passages, and the entire generated text."""
-        reply = trace.ask(self.answer, last=is_last, context=self.shown(passages))
+        reply = trace.ask(self.answer, last=is_last, context=self.as_context(passages))
         answer = reply.answer
         reasoning = one_line(reply.get("reasoning", ""))
         trace.step("generate", input=query, thought=reasoning, observation=answer, of=passages)

@@ -35,15 +35,15 @@ class LightSearch(LightSettings):
     )
     top_k: int = bounded(40, 1, 1000, "maximum number of entities, and of relations")
     min_cosine: float = bounded(0.2, -1, 1, "minimum cosine similarity of vector search")
-    entity_tokens: int = bounded(6000, 0, 1_000_000, "tokens of entities shown")
-    relation_tokens: int = bounded(8000, 0, 1_000_000, "tokens of relations shown")
+    entity_tokens: int = bounded(6000, 0, 1_000_000, "tokens of entities in context")
+    relation_tokens: int = bounded(8000, 0, 1_000_000, "tokens of relations in context")
 
 
 class LightRAGKnobs(LightSearch, ProgramKnobs):
     """Knobs of `light_rag`."""
 
     k: int = bounded(20, 1, 100, "passages read")
-    context_tokens: int = bounded(16_000, 100, 1_000_000, "tokens of passages shown")
+    context_tokens: int = bounded(16_000, 100, 1_000_000, "tokens of passages in context")
     texts: bool = Field(True, description="show passages with entities and relations")
 
 
@@ -90,7 +90,7 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
 
     def _read(self, trace: Trace, passages: Passages, graph: list[str]) -> str:
         inputs: dict[str, Any] = {} if self.knobs.mode == "naive" else {"graph": graph}
-        context = self.shown(passages)
+        context = self.as_context(passages)
         return trace.answer(self.answer, last=True, context=context, **inputs)
 
     def starts(self, trace: Trace, index: LMIndex) -> tuple[str, str]:

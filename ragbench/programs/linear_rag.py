@@ -41,7 +41,7 @@ class LinearSearch(lm_index.LinearSettings):
 class LinearRAGKnobs(LinearSearch, ProgramKnobs):
     """Knobs of `linear_rag`."""
 
-    context_tokens: int = bounded(7000, 100, 1_000_000, "tokens of passages shown")
+    context_tokens: int = bounded(7000, 100, 1_000_000, "tokens of passages in context")
     reader: Reader = Field("cot", description="reason before the answer?")
 
 

@@ -109,7 +109,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
         )
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:
-        context = self.shown(trace.passages)
+        context = self.as_context(trace.passages)
         return trace.answer(self.conclude, last=True, context=context, notes=list(thoughts))
 
     def _tree(self, trace: Trace, box: ReActTools) -> dspy.Prediction:

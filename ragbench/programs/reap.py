@@ -152,7 +152,7 @@ class Progress:
                 keys.add(key)
                 self.facts.append(fact)
 
-    def shown(self, facts: Sequence[SupportedFact]) -> list[str]:
+    def formatted(self, facts: Sequence[SupportedFact]) -> list[str]:
         """Render `facts` for a planner, with requirement and level if they exist."""
         lines = []
         for fact in facts:
@@ -193,7 +193,7 @@ class REAP(RAGProgram[REAPKnobs]):
         if not notes and trace.passages:
             trace.count("no_facts")
             if self.knobs.read_passages:
-                notes = self.shown(trace.passages)
+                notes = self.as_context(trace.passages)
         answer = trace.answer(self.synthesize, last=True, notes=list(dict.fromkeys(notes)))
         facts = []
         for fact in done.facts:
@@ -223,7 +223,7 @@ class REAP(RAGProgram[REAPKnobs]):
     def _next_queries(self, done: Progress, missing: list[str]) -> tuple[list[str], bool]:
         """Return queries not searched before, if any, and True if the planner is done."""
         trace = done.trace
-        facts = done.shown(done.facts)
+        facts = done.formatted(done.facts)
         reply = trace.ask(self.next, missing=missing, facts=facts, history=done.searched)
         queries = self._fresh(done, reply.queries)
         ended = bool(reply.done) and bool(done.searched)
@@ -258,8 +258,8 @@ class REAP(RAGProgram[REAPKnobs]):
             return False, []
         reply = trace.ask(
             self.read,
-            context=self.shown(passages),
-            known_facts=done.shown(done.facts),
+            context=self.as_context(passages),
+            known_facts=done.formatted(done.facts),
             requirement=queries,
         )
         done.keep(done.read(reply.facts, passages, item))
@@ -319,10 +319,10 @@ class REAP(RAGProgram[REAPKnobs]):
         reply = done.trace.ask(
             repair or self.update,
             otherwise={"next_step": "continue"},
-            facts=done.shown(done.facts),
+            facts=done.formatted(done.facts),
             history=done.searched,
             plan=_listed(done.plan),
-            last_facts=done.shown(newest),
+            last_facts=done.formatted(newest),
             config=sampling(sample),
         )
         ready = reply.next_step == "synthesize"
@@ -378,13 +378,13 @@ class REAP(RAGProgram[REAPKnobs]):
 
     def _looked_up(self, done: Progress, look_ups: Sequence[LookUp]) -> list[SupportedFact]:
         rankings = done.search([item.query for item in look_ups], self.knobs.k)
-        known_facts = done.shown(done.facts)
+        known_facts = done.formatted(done.facts)
 
         def extracted(job: tuple[LookUp, list[Passage]]) -> list[SupportedFact]:
             item, passages = job
             reply = done.trace.ask(
                 self.extract,
-                context=self.shown(passages),
+                context=self.as_context(passages),
                 known_facts=known_facts,
                 requirement=item.text,
             )

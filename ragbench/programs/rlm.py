@@ -123,7 +123,7 @@ class RLM(RAGProgram[RLMKnobs]):
         return trace.answer(
             self.read,
             last=not branch.depth,
-            context=self.shown(passages),
+            context=self.as_context(passages),
             question=branch.question,
         )
 
@@ -135,7 +135,7 @@ class RLM(RAGProgram[RLMKnobs]):
         reply = trace.ask(
             self.decompose,
             otherwise={"mode": "direct"},
-            context=self.shown(passages),
+            context=self.as_context(passages),
             question=branch.question,
             depth=branch.depth,
             max_depth=self.knobs.max_depth,

@@ -91,7 +91,7 @@ class SearchO1(RAGProgram[SearchO1Knobs]):
     def _searched(self, trace: Trace, thought: str, query: str, thoughts: list[str]) -> list[str]:
         """Return the lines that a search for `query` adds to the reasoning."""
         passages = trace.searched(query, self.knobs.k, thought=thought)
-        context = self.shown(passages)
+        context = self.as_context(passages)
         if not self.knobs.reason_in_documents:
             return [f"[search] {query}:", *context]
         reply = trace.ask(self.read, context=context, thoughts=thoughts, query=query)

@@ -75,7 +75,9 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
     def _answered(self, trace: Trace, follow_up: str) -> str:
         """Return `follow_up` with its answer, for the next prompt."""
         passages = trace.searched(follow_up, self.knobs.k)
-        answer = trace.answer(self.answer_part, question=follow_up, context=self.shown(passages))
+        answer = trace.answer(
+            self.answer_part, question=follow_up, context=self.as_context(passages)
+        )
         if not is_answer(answer):
             answer = "not found"
         return f"{follow_up} {answer}"

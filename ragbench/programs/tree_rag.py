@@ -42,7 +42,7 @@ class TreeRAGKnobs(TreeSearch, ProgramKnobs):
     """Knobs of `tree_rag`."""
 
     k: int = bounded(10, 1, 100, "nodes (traversal: of each layer)")
-    context_tokens: int = bounded(3500, 100, 1_000_000, "tokens of nodes shown")
+    context_tokens: int = bounded(3500, 100, 1_000_000, "tokens of nodes in context")
 
 
 @PROGRAMS.register("tree_rag")

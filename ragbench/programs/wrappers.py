@@ -154,21 +154,21 @@ class Voting(WrapperProgram):
         steps: list[Step] = []
         searches: list[Search] = []
         passages: dict[str, Passage] = {}
-        pids_shown: dict[str, None] | None = {}
+        pids_in_context: dict[str, None] | None = {}
         counts: Counter[str] = Counter()
         for prediction in cast:
             steps += prediction.steps
             searches += prediction.searches
             for passage in prediction.passages:
                 passages.setdefault(passage.pid, passage)
-            if pids_shown is None or prediction.get("shown") is None:
-                pids_shown = None  # unknown for one vote, so unknown for all
+            if pids_in_context is None or prediction.get("in_context") is None:
+                pids_in_context = None  # unknown for one vote, so unknown for all
             else:
-                pids_shown.update(dict.fromkeys(prediction.shown))
+                pids_in_context.update(dict.fromkeys(prediction.in_context))
             counts.update(prediction.counts)
         steps.append(Step("vote", observation=winner.answer, notes=dict(tally)))
         fields = {**dict(winner.items()), "steps": steps, "searches": searches, "counts": counts}
-        fields["shown"] = None if pids_shown is None else list(pids_shown)
+        fields["in_context"] = None if pids_in_context is None else list(pids_in_context)
         return dspy.Prediction(**{**fields, "passages": list(passages.values())})
 
 

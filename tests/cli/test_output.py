@@ -91,7 +91,7 @@ def test_lists_and_findings_are_tables_for_machines() -> None:
 
 def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
     em = tables(f"compare {RUN} {RUN}")["scores"][0]
-    assert em["verdict"].startswith("no difference shown")
+    assert em["verdict"].startswith("no significant difference")
     assert isinstance(em["a"], float)
     options = "--limit 3 --optimizer labeled --train-limit 4 --val-limit 4"
     found = tables(f"verdict {DATA} {options}")

@@ -95,9 +95,7 @@ def test_a_folder_in_two_codings_is_read_with_the_other_one_named(
     (tmp_path / name).write_bytes("Das Büro in Zürich.".encode("latin-1"))
     (tmp_path / "b.txt").write_text("Das Büro in Köln.", encoding="utf-8")
     assert list(texts(tmp_path).values()) == ["Das Büro in Köln."]
-    assert (
-        f"1 documents are left out: {name} (not UTF-8 text at byte 5" in caplog.text
-    )
+    assert f"1 documents are left out: {name} (not UTF-8 text at byte 5" in caplog.text
     assert "--encoding" in caplog.text
     with pytest.raises(DataError, match=rf"{name}: not UTF-8 text at byte 5.*--encoding"):
         texts(tmp_path / name)

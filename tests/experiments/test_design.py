@@ -32,19 +32,19 @@ VOTES = "votes for as many tokens"
     ("words", "said"),
     [
         (["better", "better"], f"helps, {FORM}"),
-        (["better", "undecided"], f"helps, but not shown to help {FORM[5:]}"),
+        (["better", "undecided"], f"helps, but not significantly {FORM[5:]}"),
         (["worse", "better"], "hurts"),
         (["equivalent", "better"], "changes nothing that matters"),
-        (["undecided", "better"], "is not shown to help or to hurt"),
+        (["undecided", "better"], "has no significant effect"),
         (["better", "better", "better"], f"helps, {FORM} and more than {VOTES}"),
         (["better", "better", "worse"], f"helps, {FORM}, but less than {VOTES}"),
         (
             ["better", "better", "undecided"],
-            f"helps, {FORM}, but not shown to help more than {VOTES}",
+            f"helps, {FORM}, but not significantly more than {VOTES}",
         ),
         (
             ["undecided", "better", "worse"],
-            f"is not shown to help or to hurt, and is worse than {VOTES}",
+            f"has no significant effect, and is worse than {VOTES}",
         ),
     ],
 )
@@ -85,7 +85,7 @@ def seeded(spread: float, gain: float, **method: Any) -> Any:
 
 def test_where_seeds_vary_it_takes_more_seeds() -> None:
     found = seeded(0.1, 0.04)
-    assert found.verdict.startswith("no difference shown (it needs more seeds: about ")
+    assert found.verdict.startswith("no significant difference (it needs more seeds: about ")
     assert found.seeds_needed > 3
     assert found.n_needed == 200
     these = seeded(0.1, 0.04, random_seeds=False)

@@ -120,7 +120,7 @@ def test_judge_repeats_score_by_the_mean_and_print_changed_verdicts(
 
 def test_a_judge_without_a_readable_reply_leaves_no_metric(folder: Folder) -> None:
     unread = judge_of(lambda asked: "no idea", schema=False)
-    no_passages = answered("q2", "Chad", passages=[], shown=[])
+    no_passages = answered("q2", "Chad", passages=[], in_context=[])
     run = folder(answered("q1", "Norway"), no_passages, replace(failure(), qid="q3"))
     for rule in ("ragbench", "grounding"):
         scores = scored_by(run, unread, rule).summary["scores"]

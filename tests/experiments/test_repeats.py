@@ -169,7 +169,7 @@ def test_two_repeats_have_no_interval(tmp_path: Path) -> None:
     found = rb.compare(a, b).scores["em"]
     assert (found.interval, found.outcome) == (None, "undecided")
     assert found.verdict == (
-        "no difference shown (an interval over repeats needs three: --repeats 3)"
+        "no significant difference (an interval over repeats needs three: --repeats 3)"
     )
 
 

@@ -123,11 +123,11 @@ def test_all_discordant() -> None:
     assert compare([0] * 12, [1] * 12, higher_is_better=False).verdict == "worse"
     split = compare([0, 1] * 6, [1, 0] * 6)
     assert (split.difference, split.p) == (0.0, 1.0)
-    assert split.verdict.startswith("no difference shown")
-    assert compare([0, 0, 0], [1, 1, 1]).verdict.startswith("no difference shown")
+    assert split.verdict.startswith("no significant difference")
+    assert compare([0, 0, 0], [1, 1, 1]).verdict.startswith("no significant difference")
     equal = compare([1, 0, 1, 0, 1], [1, 0, 1, 0, 1], margin=0.05)
     assert (equal.difference, equal.p, equal.n_needed) == (0.0, 1.0, None)
-    assert equal.verdict == "no difference shown (the two score the same)"
+    assert equal.verdict == "no significant difference (the two score the same)"
     found = compare([0] * 30, [1] * 30, ["same"] * 30)
     assert found.verdict == "better (for these documents only)"
 
@@ -176,7 +176,7 @@ def test_compare_if_documents_are_few_speaks_of_these_documents_only(
     assert same.verdict == "equivalent within ±0.5" + (f" ({scope})" if scope else "")
     unsure = compare(a, a, clusters=names)
     assert unsure.verdict == (
-        f"no difference shown (the two score the same{f'; {scope}' if scope else ''})"
+        f"no significant difference (the two score the same{f'; {scope}' if scope else ''})"
     )
 
 
@@ -221,11 +221,11 @@ def test_compare_if_the_metric_has_no_bounds_tests_nothing(n: int) -> None:
 def test_without_interval_takes_the_test_away_and_says_why() -> None:
     bare = without_interval(compare(*arms(60, 0.3, 1), margin=0.9), "asked twice")
     assert (bare.interval, bare.interval_b, bare.p, bare.p_gains(0.5)) == (None, None, 1.0, 1.0)
-    assert bare.verdict == "no difference shown (asked twice)"
+    assert bare.verdict == "no significant difference (asked twice)"
 
 
 def test_a_pilot_of_a_few_questions_names_no_number() -> None:
-    said = "no difference shown (too few questions to say how many would be needed)"
+    said = "no significant difference (too few questions to say how many would be needed)"
     one = compare([0], [1])
     assert (one.n, one.difference, one.interval, one.p, one.verdict) == (1, 1.0, None, 1.0, said)
     assert compare([0, 0, 1, 0], [1, 0, 1, 0]).verdict == said
@@ -245,7 +245,7 @@ def test_equivalence_goes_through_holm() -> None:
     unsure = compare([1, 0] * 20, [0, 1] * 20, margin=0.02)
     again = correct([close, unsure, unsure])
     assert again[0].p_equivalent_adjusted == pytest.approx(min(1, 3 * close.p_equivalent))
-    assert again[0].verdict.startswith("no difference shown")
+    assert again[0].verdict.startswith("no significant difference")
 
 
 def test_correction_can_take_a_verdict_back() -> None:
@@ -256,13 +256,14 @@ def test_correction_can_take_a_verdict_back() -> None:
     noise = [compare(*arms(60, 0.0, seed)) for seed in range(4)]
     corrected = correct([alone, *noise])[0]
     assert corrected.p_adjusted == pytest.approx(5 * alone.p)
-    assert corrected.verdict.startswith("no difference shown (a new run of about ")
+    assert corrected.verdict.startswith("no significant difference (a new run of about ")
     assert (corrected.n_needed or 0) > (alone.n_needed or 0) > 0
     assert (corrected.minimum_detectable or 0) > (alone.minimum_detectable or 0) > 0
     assert correct([]) == []
     tried = (compare(*arms(60, 0.07, seed)) for seed in range(200))
     close = next(c for c in tried if 0.026 < c.p < 0.049)  # past 5 % in a family of two
-    assert [c.verdict[:13] for c in correct([close, close])] == ["no difference"] * 2
+    verdicts = [c.verdict for c in correct([close, close])]
+    assert all(verdict.startswith("no significant difference") for verdict in verdicts)
 
 
 def test_intervals_of_a_family_show_what_its_verdicts_say() -> None:
@@ -301,7 +302,9 @@ def test_what_holds_for_both_extremes_is_said() -> None:
     unmargined = compare(*arms(60, 0.3, 1))
     apart = with_extremes(unmargined, [clear, clear.reversed()], 3)
     assert apart.p == 1.0
-    assert apart.verdict.startswith("no difference shown (3 questions have a score in one run only")
+    assert apart.verdict.startswith(
+        "no significant difference (3 questions have a score in one run only"
+    )
 
 
 def test_a_comparison_turned_round_says_the_reverse() -> None:

@@ -101,8 +101,8 @@ OSLO, TRONDHEIM = ([{"question": "?", "answer": a}] * 2 for a in ("Oslo", "Trond
         ("Unknown", {}, "control/no_answer"),
         ("", {"pids": ("p1",)}, "control/too_few_steps"),
         # Found is not shown, and the choice of memory is no lack of searches.
-        ("Sweden", {"shown": ["p1"]}, "control/not_shown"),
-        ("Sweden", {"shown": ["p1", "p2"]}, "reading/same_type"),
+        ("Sweden", {"in_context": ["p1"]}, "control/not_in_context"),
+        ("Sweden", {"in_context": ["p1", "p2"]}, "reading/same_type"),
         ("Sweden", {"pids": (), "stop_reason": "direct"}, "control/from_memory"),
         ("noanswer", {"counts": {"parse_fallback": 1}}, "control/parse"),
     ],

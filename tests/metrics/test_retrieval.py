@@ -66,9 +66,9 @@ def test_union_and_per_search_by_hand() -> None:
 
 
 def test_evidence_is_what_was_shown_and_found_what_was_found() -> None:
-    hidden = replace(TWO_SEARCHES, shown=["p1", "p3"])
+    hidden = replace(TWO_SEARCHES, in_context=["p1", "p3"])
     assert (score("gold_in_context", hidden), score("all_recall", hidden)) == (0.0, 1.0)
-    printed = record(pids=("p1",), shown=["p2", "p1"])  # by code, past any search
+    printed = record(pids=("p1",), in_context=["p2", "p1"])  # by code, past any search
     assert (score("gold_in_context", printed), score("all_recall", printed)) == (1.0, 0.0)
     assert score("gold_in_context", TWO_SEARCHES) == 1.0  # not known what was shown: what was found
     assert score("gold_in_context", record(gold_pids=[])) is None

@@ -150,5 +150,5 @@ def test_a_wrapper_if_the_shown_passages_are_unknown_leaves_them_unknown(
     with dspy.context(lm=ScriptedLM(lambda asked: {"answer": "Ann 2"})):
         prediction = WRAPPERS[kind](inner)(question=QUESTION)
     assert prediction.answer == "Ann 2"
-    assert prediction.shown is None
+    assert prediction.in_context is None
     assert [passage.text for passage in prediction.passages] == ["A text."]

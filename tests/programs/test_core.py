@@ -68,11 +68,11 @@ def test_a_passage_is_shown_where_its_text_stands_in_a_prompt() -> None:
     orla, harwick = trace.search("Orla Venn", k=1)[0], trace.search("Harwick county", k=1)[0]
     eastmere = trace.search("Eastmere county", k=1)[0]
     trace.show({"context": render([orla], max_tokens=100), "question": harwick.text})
-    assert trace.prediction("").shown == [orla.pid]
+    assert trace.prediction("").in_context == [orla.pid]
     # What a tool or code printed, in whatever layout, in a text or a conversation.
     trace.show({"trajectory": "Step 1\nshowed: Harwick |\n'Harwick is a town in\\n the county'"})
     trace.show({"history": dspy.History(messages=[{"calls": [("search", {}, eastmere.text)]}])})
-    assert trace.prediction("").shown == [orla.pid, harwick.pid, eastmere.pid]
+    assert trace.prediction("").in_context == [orla.pid, harwick.pid, eastmere.pid]
 
 
 # -- replies that cannot be read, and prompts that are refused

@@ -25,7 +25,7 @@ def test_gold_reads_the_gold_passages_in_the_order_of_the_data_and_nothing_else(
     sees, hides = ["[1] Salt Road |", "[2] Orla Venn |"], ["Tam Quill |"]
     with use(current().plus(gold)):
         prediction, _ = check(GoldRAG, replies, sees=sees, hides=hides, counts={"reads_gold": 1})
-    assert prediction.shown == ["Salt Road", "Orla Venn"]
+    assert prediction.in_context == ["Salt Road", "Orla Venn"]
     check(GoldRAG, replies, hides=["|"], counts={"reads_gold": 0, "no_gold": 1})
 
 
@@ -62,7 +62,7 @@ def test_main_rag_reads_the_passages_whose_answers_hold_best_first() -> None:
         assert read.index("Orla Venn |") < read.index("Salt Road |")
     nothing = rules(AnswerIfStated={"answer": ""}, **last)
     prediction, lm, _ = ask(MAINRAG(shelf()), nothing, COUNTY)
-    assert len(prediction.shown) == 5  # where none gives an answer, all are read
+    assert len(prediction.in_context) == 5  # where none gives an answer, all are read
 
 
 def follow_up(question: str) -> dict[str, str]:
@@ -86,7 +86,7 @@ def test_self_ask_answers_follow_ups_and_then_the_question_from_these_answers() 
     assert "Orla Venn | Orla Venn wrote" in part["context"]
     turns = [asked.inputs for asked in lm.asked if asked.signature == "FollowUpStep"]
     assert [inputs["follow_ups_left"][0] for inputs in turns] == ["5", "4", "3"]
-    assert "Orla Venn" in prediction.shown
+    assert "Orla Venn" in prediction.in_context
 
 
 def test_self_ask_says_what_was_not_found_and_never_asks_a_follow_up_twice() -> None:
@@ -189,7 +189,7 @@ def test_search_o1_reasons_on_with_what_was_read_off_the_passages() -> None:
     assert read["query"].startswith("author of Salt Road")
     assert read["question"].startswith(TOWN)
     assert step(prediction, "read").observation == "Orla Venn wrote it."
-    assert "Orla Venn" in prediction.shown
+    assert "Orla Venn" in prediction.in_context
 
 
 def test_search_o1_answers_from_its_reasoning_when_no_search_is_left() -> None:

@@ -58,7 +58,7 @@ class Choice:
         if not self.programs:
             return f"undecided: no program has an answer yet ({self.stopped_by})"
         if not self.running:
-            return "none: every program was shown to take longer than it may"
+            return "none: every program is significantly slower than it may be"
         first = self.programs[0]
         score = f"{self.metric} {first['score']:.3f}"
         if first["gold_in_context"] is not None:

@@ -55,7 +55,7 @@ class RunComparison:
     def refused(self, gate: Gate) -> str:
         """Return why `gate` refuses run B, in one line; empty if it passes.
 
-        A difference that is shown to be within the margin counts as none.
+        A difference that is significantly within the margin counts as none.
         """
         for name, c in self.scores.items():
             outcome = "equivalent" if c.slight else c.outcome

@@ -140,23 +140,23 @@ def conclusion(
         return f"{who} changes nothing that matters{detail}"
     against_votes = outcomes.get((VOTES, COMPILED), "")
     if overall != "better":
-        sentence = f"{who} is not shown to help or to hurt"
+        sentence = f"{who} has no significant effect"
         if against_votes == "worse":
             sentence += f", and is worse than {votes}"
         return sentence
     # Words for better, worse and not significant.
     controls = (
-        (outcomes.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not shown to help"),
+        (outcomes.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not significantly"),
          "where the answer's form is repaired"),
-        (against_votes, ("more", "less", "not shown to help more"), f"than {votes}"),
+        (against_votes, ("more", "less", "not significantly more"), f"than {votes}"),
     )  # fmt: skip
     good = list[str]()
     limits = list[str]()
-    for outcome, (better, worse, unshown), ending in controls:
+    for outcome, (better, worse, unclear), ending in controls:
         if outcome == "better":
             good.append(f"{better} {ending}")
         elif outcome:
-            limits.append(f"{worse if outcome == 'worse' else unshown} {ending}")
+            limits.append(f"{worse if outcome == 'worse' else unclear} {ending}")
     sentence = f"{who} {usually.format('helps')}{detail}"
     if good:
         sentence += f", {' and '.join(good)}"

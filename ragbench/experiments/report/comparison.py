@@ -284,7 +284,7 @@ def headline_of(verdict: Verdict, metric: str) -> str:
     program = name_of_system(verdict.arms[ZERO_SHOT][0].card)
     seeds = "1 seed" if n == 1 else f"{n} seeds"
     how = f"({card.optimizer.get('name')}, {len(card.data.train.ids)} questions, {seeds})"
-    word = _HEADLINE.get(c.outcome, "IS NOT SHOWN TO HELP")
+    word = _HEADLINE.get(c.outcome, "HAS NO SIGNIFICANT EFFECT")
     if "usually" in verdict.conclusion(metric):
         word = f"USUALLY {word}"
     alone = ""

@@ -11,7 +11,7 @@ from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
 from ragbench.experiments.store import RunFolder
 from ragbench.metrics import get_metric
 from ragbench.metrics.answer import is_answerable
-from ragbench.metrics.retrieval import shown as shown_pids
+from ragbench.metrics.retrieval import context_pids
 from ragbench.programs.core import is_answer
 from ragbench.record import Record
 
@@ -131,7 +131,7 @@ def trace_report(record: Record) -> Report:
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
         cited = " (cited)" if place in (record.citations or ()) else ""
-        hidden = " (not in context)" * (passage.pid not in shown_pids(record))
+        hidden = " (not in context)" * (passage.pid not in context_pids(record))
         yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
     missing = []
     for pid in record.gold_pids:

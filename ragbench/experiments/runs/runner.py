@@ -100,7 +100,7 @@ _EXAMPLE_FIELDS = (
     "decomposition",
 )  # fmt: skip
 #: Fields of a prediction that not every program fills.
-_OPTIONAL_FIELDS = ("shown", "citations", "plan", "facts", "tree")
+_OPTIONAL_FIELDS = ("in_context", "citations", "plan", "facts", "tree")
 
 
 class Writer(Protocol):

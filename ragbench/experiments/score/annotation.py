@@ -215,8 +215,8 @@ def numbered(texts: Sequence[str]) -> list[str]:
     return [f"[{number}] {text}" for number, text in enumerate(texts, start=1)]
 
 
-def shown(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[str], bool]:
-    """Render passages as a program shows them, up to a token limit.
+def context_lines(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple[list[str], bool]:
+    """Render passages as a program formats them, up to a token limit.
 
     Args:
         passages: The passages, best first.

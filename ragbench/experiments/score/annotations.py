@@ -34,8 +34,8 @@ from ragbench.experiments.score.annotation import (
     Annotation,
     Scores,
     Unit,
+    context_lines,
     numbered,
-    shown,
     spending,
 )
 from ragbench.experiments.score.asking import UnusableError, ask_strictly
@@ -44,9 +44,9 @@ from ragbench.record import Fact, Record, ShownPassage
 from ragbench.retrievers.embedders import Embedder
 from ragbench.tokens import estimate_tokens
 
-#: Token limit of the texts shown to the attributor. Later ones are omitted and counted as cut.
+#: Token limit of the texts for the attributor. Later ones are omitted and counted as cut.
 MAX_TOKENS = 6000
-#: Token limit of the passages shown to the judge of claims and statements.
+#: Token limit of the passages for the judge of claims and statements.
 CONTEXT_TOKENS = 8000
 #: Maximum number of triples in a reply: twice the length of the longest gold chains.
 MOST_TRIPLES = 10
@@ -140,7 +140,7 @@ class Evidence(Attribution):
         named = metrics.evidence_kind(record) == "cited"
         if named or not (metrics.gold_triples(record) and record.passages):
             return ()
-        context, cut = shown(record.passages, max_tokens=MAX_TOKENS)
+        context, cut = context_lines(record.passages, max_tokens=MAX_TOKENS)
         inputs = {"context": context, "question": record.question, "answer": record.answer_text}
         return (Unit(record.qid, tuple(inputs.values()), inputs, cut=cut),)
 
@@ -160,7 +160,7 @@ class Grounding(Annotation):
         """Return units of at most `MOST_CLAIMS` claims: thoughts first, then the answer."""
         if not record.passages:
             return []
-        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        context, cut = context_lines(record.passages, max_tokens=CONTEXT_TOKENS)
         units = []
         for claims in _claims(record):
             for batch in _parts(claims):
@@ -261,7 +261,7 @@ class Statements(Annotation):
         calls = 3
         if "faithfulness" in metrics.SCORES_OF_TYPE[record.qtype]:
             pids = [passage.pid for passage in record.passages]
-            context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+            context, cut = context_lines(record.passages, max_tokens=CONTEXT_TOKENS)
             calls = 4
         texts = (record.question, record.answers[0], record.answer_text)
         key_values = (self.embedder.identity, *texts, pids)

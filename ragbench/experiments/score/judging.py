@@ -23,7 +23,7 @@ from ragbench.experiments.score.annotation import (
     Annotation,
     Scores,
     Unit,
-    shown,
+    context_lines,
     spending,
 )
 from ragbench.experiments.score.asking import uncached
@@ -210,7 +210,7 @@ class Causes(Annotation):
         """Return one unit if the rules leave the cause open."""
         if record.qid not in self.rules or self.rules[record.qid].name not in UNDECIDED:
             return ()
-        context, cut = shown(record.passages, max_tokens=CONTEXT_TOKENS)
+        context, cut = context_lines(record.passages, max_tokens=CONTEXT_TOKENS)
         inputs = {
             "context": context,
             "question": record.question,

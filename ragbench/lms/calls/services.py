@@ -118,9 +118,7 @@ class ServerCalls:
                 f"key ({self._server.key_variable})"
             ) from error
 
-    def exchange(
-        self, request: HttpRequest, read: Callable[[bytes], Value] = json.loads
-    ) -> Value:
+    def exchange(self, request: HttpRequest, read: Callable[[bytes], Value] = json.loads) -> Value:
         """Send one request and return the content of the reply.
 
         Args:

@@ -416,8 +416,8 @@ def _in_words(c: Comparison) -> str:
     words: str = c.outcome
     notes = []
     if c.outcome == "undecided":
-        words = "no difference shown"
-        notes.append(_why_nothing_is_shown(c))
+        words = "no significant difference"
+        notes.append(_why_not_significant(c))
     elif c.outcome == "equivalent":
         words += f" within ±{c.margin:g}"
     elif c.slight:
@@ -433,7 +433,7 @@ def _in_words(c: Comparison) -> str:
     return words
 
 
-def _why_nothing_is_shown(c: Comparison) -> str:
+def _why_not_significant(c: Comparison) -> str:
     if c.reason:
         return c.reason
     if abs(c.difference) < 1e-9:

@@ -145,10 +145,10 @@ class PlannedTest:
             The number of seeds. None if no number suffices.
         """
 
-        def shown(seeds: int) -> float:
+        def power(seeds: int) -> float:
             return replace(self, seeds=seeds).power(difference, variance, n)
 
-        return _least(shown, 3, _MOST_SEEDS)
+        return _least(power, 3, _MOST_SEEDS)
 
     def detectable(self, variance: float, seen: float, n: float) -> float | None:
         """Return the smallest true difference that the test detects with 80 % power.
@@ -166,13 +166,13 @@ class PlannedTest:
         """
         square = variance + seen**2
 
-        def shown(difference: float) -> float:
+        def power(difference: float) -> float:
             changed = self.reach * max(0.0, difference - abs(seen))
             return self.power(difference, max(0.0, square + changed - difference**2), n)
 
-        if shown(self.reach) < POWER:
+        if power(self.reach) < POWER:
             return None
-        return bisect(lambda difference: shown(difference) >= POWER, 0.0, self.reach)[1]
+        return bisect(lambda difference: power(difference) >= POWER, 0.0, self.reach)[1]
 
 
 def bisect(holds: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:

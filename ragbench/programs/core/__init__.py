@@ -17,7 +17,7 @@
         def solve(self, trace):
             for _ in range(self.knobs.max_hops):
                 reply = trace.ask(self.next_query, otherwise={"query": trace.question},
-                                  context=self.shown(trace.passages))
+                                  context=self.as_context(trace.passages))
                 trace.search(reply.query, k=self.knobs.k)
             answer = self.answer_from(trace, self.answer, trace.passages)
             return trace.prediction(answer, "answered")

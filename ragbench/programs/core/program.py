@@ -55,7 +55,7 @@ class ProgramKnobs(Knobs):
 
     variant: str = Field("", description="which published behaviour to follow")
     k: int = bounded(5, 1, 100, "passages per search")
-    context_tokens: int = bounded(4000, 100, 1_000_000, "tokens of passages shown")
+    context_tokens: int = bounded(4000, 100, 1_000_000, "tokens of passages in context")
     answer_style: AnswerStyle = Field(
         "brief", description="length of the final answer: a phrase, one or two sentences, or more"
     )
@@ -249,11 +249,11 @@ class RAGProgram(dspy.Module, Generic[K]):
             return self.answer_from(trace, reader, trace.passages)
         return NO_ANSWER
 
-    def shown(self, passages: Passages) -> list[str]:
+    def as_context(self, passages: Passages) -> list[str]:
         return render(passages, max_tokens=self.knobs.context_tokens)
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Passages) -> str:
-        return trace.answer(reader, last=True, context=self.shown(passages))
+        return trace.answer(reader, last=True, context=self.as_context(passages))
 
     def finish(self, trace: Trace, reader: dspy.Module, passages: Passages) -> dspy.Prediction:
         """Answer with `reader` from `passages` and end.

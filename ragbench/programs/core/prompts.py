@@ -21,7 +21,7 @@ _WHOLE = frozenset({"question", "tools", "signature", "config"})
 _LEAST = 200
 _MARK = " ..."
 #: Characters of a sentence, without whitespace, that identify it in a text.
-_LEAST_SHOWN = 24
+_LEAST_MATCH = 24
 _UNPRINTED = {ord(mark): None for mark in " \t\r\n\u00a0\"'\\\u2018\u2019\u201c\u201d"}
 
 
@@ -74,7 +74,7 @@ def render_one(passage: Passage, *, max_tokens: int) -> Line:
     return Line(first_tokens(str(passage), max_tokens), passage.pid)
 
 
-def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
+def split_context(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, list[str]]]:
     """Return the pids of passages in `inputs`, in order, and the other texts by input."""
     pids: list[str] = []
     notes: dict[str, list[str]] = {}
@@ -93,7 +93,7 @@ def split_shown(inputs: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, l
     return tuple(pids), notes
 
 
-def shown_in(inputs: Mapping[str, Any], passages: Passages) -> list[str]:
+def pids_in_context(inputs: Mapping[str, Any], passages: Passages) -> list[str]:
     """Return the pids of the passages that `inputs` contain, completely or in part.
 
     A `Line` carries the pid of its passage. Other text, such as the output of tools or code,
@@ -114,7 +114,7 @@ def shown_in(inputs: Mapping[str, Any], passages: Passages) -> list[str]:
         for line in value if isinstance(value, list) else [value]:
             if isinstance(line, Line):
                 pids.append(line.pid)
-            elif isinstance(line, str) and len(line) >= _LEAST_SHOWN:
+            elif isinstance(line, str) and len(line) >= _LEAST_MATCH:
                 texts.append(line)
     if texts:
         printed = _squeezed(" ".join(texts))
@@ -134,8 +134,8 @@ def _beginnings(passage: Passage) -> tuple[str, ...]:
     """Return the first characters of each sentence that is long enough to identify."""
     starts = []
     for sentence in sentences_of(passage):
-        start = _squeezed(sentence)[:_LEAST_SHOWN]
-        if len(start) == _LEAST_SHOWN:
+        start = _squeezed(sentence)[:_LEAST_MATCH]
+        if len(start) == _LEAST_MATCH:
             starts.append(start)
     return tuple(starts) or (_squeezed(passage.text),)
 

@@ -22,7 +22,7 @@ from ragbench.context import current, use
 from ragbench.ledger import PendingCalls, fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
-from ragbench.programs.core.prompts import halved, shown_in, split_shown
+from ragbench.programs.core.prompts import halved, pids_in_context, split_context
 from ragbench.programs.core.text import Passages, is_answer
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
@@ -136,8 +136,8 @@ class Log:
     steps: list[Step] = field(default_factory=list)
     searches: list[Search] = field(default_factory=list)
     seen: dict[str, Passage] = field(default_factory=dict)
-    #: Pids of the passages whose text a model saw, in order. See `shown_in`.
-    shown: dict[str, None] = field(default_factory=dict)
+    #: Pids of the passages whose text a model saw, in order. See `pids_in_context`.
+    in_context: dict[str, None] = field(default_factory=dict)
     #: Calls since the last step.
     pending: PendingCalls = field(default_factory=PendingCalls)
 
@@ -159,7 +159,7 @@ class Log:
             self.note(step)
         self.pending.extend(log.pending.take())
         self.searches += log.searches
-        self.shown.update(log.shown)
+        self.in_context.update(log.in_context)
         self.seen = {**self.seen, **{k: v for k, v in log.seen.items() if k not in self.seen}}
 
 
@@ -246,7 +246,7 @@ class Trace:
         """
         reply, read_inputs = self._ask(predictor, {}, last, inputs)
         text: str = reply.answer
-        pids, notes = split_shown(read_inputs)
+        pids, notes = split_context(read_inputs)
         question = str(read_inputs.get("question", ""))
         thought = reply.get("reasoning", "")
         self.step(
@@ -305,7 +305,8 @@ class Trace:
     def show(self, inputs: Mapping[str, Any], among: Passages | None = None) -> None:
         """Record the passages whose text `inputs` contain.
 
-        This is the only function that records which passages a model saw. See `prompts.shown_in`.
+        This is the only function that records which passages a model saw. See
+        `prompts.pids_in_context`.
 
         Args:
             inputs: Inputs of a call.
@@ -313,12 +314,12 @@ class Trace:
         """
         log = self._log
         candidates = self.passages if among is None else among
-        unseen = [passage for passage in candidates if passage.pid not in log.shown]
-        for pid in shown_in(inputs, unseen):
-            log.shown[pid] = None
+        unseen = [passage for passage in candidates if passage.pid not in log.in_context]
+        for pid in pids_in_context(inputs, unseen):
+            log.in_context[pid] = None
         if among is not None:
             for passage in among:
-                if passage.pid in log.shown:
+                if passage.pid in log.in_context:
                     log.seen.setdefault(passage.pid, passage)
 
     def note_search(self, query: str, k: int, hits: Passages, seconds: float) -> None:
@@ -520,7 +521,7 @@ class Trace:
             passages=self.passages if passages is None else list(passages),
             steps=list(log.steps),
             searches=list(log.searches),
-            shown=list(log.shown),
+            in_context=list(log.in_context),
             stop_reason=stop_reason,
             counts=self.counts,
             **extra,

@@ -43,7 +43,7 @@ _NOVELTY_WEIGHT = 0.3
 class LookaheadKnobs(ProgramKnobs):
     """Knobs of `lookahead`; the defaults are those of the variant `bound`."""
 
-    context_tokens: int = bounded(3000, 100, 1_000_000, "tokens of passages shown")
+    context_tokens: int = bounded(3000, 100, 1_000_000, "tokens of passages in context")
     max_nodes: int = bounded(5, 1, 20, "maximum number of look-ups of a plan")
     variables: Literal["bind", "keep", "none"] = Field(
         "bind", description="read from passages, kept in the query, or not planned"
@@ -132,7 +132,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         )
 
     def force(self, trace: Trace) -> str:
-        context = self.shown(trace.passages)
+        context = self.as_context(trace.passages)
         return trace.answer(self.answer, last=True, context=context, plan=[])
 
     def _planned(self, run: Run) -> PlanGraph:
@@ -293,7 +293,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             self.bind,
             query=" / ".join(item.queries),
             variables=list(variables),
-            context=self.shown(passages),
+            context=self.as_context(passages),
         )
         values = read_bindings(reply.bindings, variables)
         bindings = "\n".join(f"{name} = {', '.join(v)}" for name, v in values.items())

@@ -87,7 +87,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         return self._read(trace, [], trace.passages)
 
     def _read(self, trace: Trace, notes: list[str], passages: list[Passage]) -> str:
-        context = self.shown(passages)
+        context = self.as_context(passages)
         return trace.answer(self.synthesize, last=True, context=context, notes=notes)
 
     def _gate(self, trace: Trace) -> tuple[bool, str]:
@@ -122,7 +122,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             poor = question_type == "bridge" and is_poor(answer, trace.question)
         says_so = self.knobs.on_missing == "say_so" and refuses(answer)
         if self.knobs.refine and poor and not says_so:
-            context = self.shown(passages)
+            context = self.as_context(passages)
             draft = answer
             with suppress(core.BudgetSpentError):
                 answer = trace.answer(self.refine, context=context, notes=notes, draft=draft)
@@ -254,7 +254,7 @@ class Exploration:
         reply = trace.ask(
             self.program.answer,
             otherwise={"confidence": 0.5},
-            context=self.program.shown(context),
+            context=self.program.as_context(context),
             notes=[n.note for n in earlier],
             main_question=trace.question,
             question=question,

@@ -159,7 +159,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
 
     def _by_passage(self, trace: Trace, passages: Passages) -> list[Candidate]:
         """Return a candidate for each sufficiently relevant passage."""
-        fields = [{"passage": self.shown_one(passage)} for passage in passages]
+        fields = [{"passage": self.as_context_line(passage)} for passage in passages]
         marks = trace.fan_out(
             lambda inputs: self._grade(trace, self.is_relevant, "relevance", inputs), fields
         )
@@ -188,7 +188,7 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
     def _critiqued(self, trace: Trace, passage: Passage) -> Candidate:
         """Return the candidate of one passage. Labels of the critique count as certain."""
         nothing = {"relevance": "relevant", "support": "partial"}
-        reply = trace.ask(self.critique, otherwise=nothing, passage=self.shown_one(passage))
+        reply = trace.ask(self.critique, otherwise=nothing, passage=self.as_context_line(passage))
         answer = reply.answer
         relevance = {reply.relevance: 1.0}
         if not is_answer(answer):
@@ -205,12 +205,12 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         trace.step("critique", observation=answer, of=[passage], notes=notes)
         return Candidate("", relevant=passage if likely == "relevant" else None)
 
-    def shown_one(self, passage: Passage) -> str:
+    def as_context_line(self, passage: Passage) -> str:
         return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """Return the candidate of a relevant passage. Grade its answer, but not a refusal."""
-        text = self.shown_one(passage)
+        text = self.as_context_line(passage)
         answer = trace.answer(self.answer, context=[text])
         if not is_answer(answer):
             return self._blank(trace, passage, answer, relevance)

@@ -76,7 +76,7 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
         return self._read(trace, trace.passages, [])
 
     def _read(self, trace: Trace, passages: Passages, pieces: list[str]) -> str:
-        return trace.answer(self.answer, last=True, context=self.shown(passages), notes=pieces)
+        return trace.answer(self.answer, last=True, context=self.as_context(passages), notes=pieces)
 
     def _remembered(self, trace: Trace) -> list[str]:
         reply = trace.ask(self.recall)

@@ -73,7 +73,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         passages: list[Passage] = []
         answer, reason = trace.until_spent(lambda: self._written(trace, written, passages))
         if not answer:
-            context = self.shown(passages)
+            context = self.as_context(passages)
             answer = trace.answer(self.conclude, last=True, context=context, notes=written)
         return trace.prediction(answer, reason)
 
@@ -105,7 +105,7 @@ class FLARE(RAGProgram[FLAREKnobs]):
         return trace.ask(
             self.draft,
             otherwise={"next_step": "continue"},
-            context=self.shown(context),
+            context=self.as_context(context),
             thoughts="\n".join(written),
         )
 

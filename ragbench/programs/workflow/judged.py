@@ -75,7 +75,7 @@ class JudgedPassages(RAGProgram[J]):
 
         None if the passage gives no answer.
         """
-        context = self.shown([passage])
+        context = self.as_context([passage])
         reply = trace.ask(self.answer_each, context=context)
         answer = reply.answer
         if not is_answer(answer):

@@ -30,7 +30,7 @@ class MemoRAGKnobs(GistSettings, ProgramKnobs):
     """Knobs of `memo_rag`."""
 
     k: int = bounded(3, 1, 100, "passages per query")
-    context_tokens: int = bounded(8000, 100, 1_000_000, "tokens of passages shown")
+    context_tokens: int = bounded(8000, 100, 1_000_000, "tokens of passages in context")
     memory: bool = Field(True, description="gists of the corpus, and clues from them")
 
 

@@ -78,7 +78,7 @@ class RAISF(RAGProgram[RAISFKnobs]):
             passages = trace.search(question, k=self.knobs.k)
             judged[key] = self._relevant(trace, question, passages)
         if relevant := judged[key]:
-            context = self.shown(relevant)
+            context = self.as_context(relevant)
             return trace.answer(self.read, context=context, question=question)
         if len(above) >= self.knobs.max_depth:
             return ""

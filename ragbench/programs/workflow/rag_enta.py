@@ -101,7 +101,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         self, trace: Trace, predictor: dspy.Module, question: str, passages: Passages
     ) -> tuple[str, list[Claim]]:
         """Return an answer to `question`, and its claims with their passages (agent 3)."""
-        context = self.shown(passages)
+        context = self.as_context(passages)
         reply = trace.ask(predictor, context=context, question=question)
         read = passages[: len(context)]
         claims = []
@@ -150,7 +150,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         """Run agent 4: drop claims that do not help, and return its follow-up question."""
         reply = trace.ask(
             self.audit,
-            context=self.shown(draft.proofs() or context),
+            context=self.as_context(draft.proofs() or context),
             claims=numbered(draft.lines()),
             notes=draft.notes,
             answer=draft.answer,
@@ -174,7 +174,7 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
         return trace.answer(
             self.integrate,
             last=last,
-            context=self.shown(passages),
+            context=self.as_context(passages),
             notes=[*draft.notes, *(claim.text for claim in draft.claims)],
             draft=draft.answer,
         )

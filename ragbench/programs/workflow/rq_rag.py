@@ -117,14 +117,14 @@ class RQRAG(RAGProgram[RQRAGKnobs]):
         return trace.fan_out(lambda node: self._answered(trace, node), grown)
 
     def _refined(self, trace: Trace, node: Node, action: QueryAction) -> str:
-        context = self.shown(node.passages)
+        context = self.as_context(node.passages)
         kind = QUERY_ACTIONS[action]
         reply = trace.ask(self.refine, context=context, kind=kind)
         return one_line(reply.query) or trace.question
 
     def _answered(self, trace: Trace, node: Node) -> Node:
         question = trace.question
-        context = self.shown(node.passages)
+        context = self.as_context(node.passages)
         reply = trace.ask(self.answer, context=context, question=question)
         answer = reply.answer
         if is_answer(answer):
