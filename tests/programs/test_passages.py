@@ -167,8 +167,7 @@ def test_beam_follows_a_chain_of_facts_over_passages_to_the_answer() -> None:
     prediction, lm, _ = long_form()
     assert ended(prediction) == ("Dunmoor", "answered")
     first, second = "Salt Road is by Orla Venn.", "Orla Venn was born in Harwick."
-    searched = [COUNTY, f"{COUNTY} {first}", "is by Orla Venn.", f"{COUNTY} {second}",
-                "Orla Venn Harwick."]  # fmt: skip
+    searched = [COUNTY, f"{COUNTY} {first}", "is by Orla Venn.", f"{COUNTY} {second}", "Harwick."]
     assert queries(prediction) == searched
     assert [p.pid for p in prediction.passages[:3]] == ["Salt Road", "Orla Venn", "Harwick"]
     assert lm.signatures.count("SegmentDecision") == 3
@@ -189,6 +188,18 @@ def test_beam_drops_unsupported_sentences_and_answers_from_the_others(support: s
         assert ended(prediction) == ("Dunmoor", "max_steps")
         assert shown(lm, "SynthesizeAnswer")["notes"].count("Fact") == 4
         assert lm.signatures.count("SegmentDecision") == 1 + 3 * 2  # two paths after the first
+
+
+def test_beam_reads_the_next_passages_if_no_sentence_is_supported() -> None:
+    def last_of_two(asked: Asked) -> Reply:
+        support = "none" if asked.number == 1 else "full"
+        return {"relevance": "relevant", "sentence": "Dunmoor is a county.", "support": support,
+                "utility": 5, "answer": "Dunmoor"}  # fmt: skip
+
+    program = SelfRAG(shelf(), variant="beam", k=1, depth=2, gate="always")
+    prediction, lm, _ = ask(program, rules(CritiquedSentence=last_of_two), COUNTY)
+    assert ended(prediction) == ("Dunmoor", "answered")
+    assert len({asked.inputs["passage"] for asked in lm.asked}) == 2
 
 
 # -- crag

@@ -9,6 +9,7 @@ a path is the product of the scores of its sentences, each divided by the best p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 
 import dspy
 
@@ -42,6 +43,7 @@ class Beam:
         self.decide = decide
         self.critique = critique
         self._kept = [Path()]
+        self._rejected: set[str] = set()  # pids read since the last supported sentence
 
     @property
     def best(self) -> Path:
@@ -50,27 +52,35 @@ class Beam:
     def search(self) -> core.StopReason:
         """Add a sentence to every kept path until the best path has the answer or a limit."""
         for _ in range(self.knobs.depth):
+            before = len(self._rejected)
             grown = self._grown()
-            if not grown:
-                self.trace.count("no_supported_sentence")
-                return "no_progress"
-            grown.sort(key=lambda path: (-path.score, not path.answer))  # stable
-            self._kept = grown[: self.knobs.beam_width]
-            if self.best.answer:
-                return "answered"
-        return "max_steps"
+            if grown:
+                self._rejected.clear()
+                grown.sort(key=lambda path: (-path.score, not path.answer))  # stable
+                self._kept = grown[: self.knobs.beam_width]
+                if self.best.answer:
+                    return "answered"
+            elif len(self._rejected) == before:  # otherwise the next passages are read
+                break
+        if grown:
+            return "max_steps"
+        self.trace.count("no_supported_sentence")
+        return "no_progress"
 
     def _grown(self) -> list[Path]:
         """Return the finished paths, and each open path with one more sentence, without repeats."""
         open_paths = [path for path in self._kept if not path.answer]
         retrieve = self.trace.fan_out(self._needs_passages, open_paths, calls_each=1)
         jobs = list[tuple[Path, Passage | None]]()
+        read: list[str] = []
         for path, needed in zip(open_paths, retrieve, strict=False):
             hits: list[Passage | None] = [None]
             if needed:
                 hits = list(self._found(path))
+                read += [hit.pid for hit in hits if hit]
             jobs += [(path, hit) for hit in hits]
         longer = self.trace.fan_out(lambda job: self._longer(*job), jobs)
+        self._rejected.update(read)
         unlike = {question_key(" ".join(p.sentences)): p for p in self._kept if p.answer}
         for path in sorted(filter(None, longer), key=lambda path: -path.score):
             unlike.setdefault(question_key(" ".join(path.sentences)), path)
@@ -80,14 +90,12 @@ class Beam:
         """Return passages for the question and the last sentence that `path` has not used."""
         queries = [self.trace.question]
         if path.sentences:
-            last_sentence = path.sentences[-1]
-            question_words = set(words(self.trace.question))
-            added = [
-                word for word in last_sentence.split() if not question_words.issuperset(words(word))
-            ]
+            *earlier, last_sentence = path.sentences
+            known_words = set(words(" ".join([self.trace.question, *earlier])))
+            added = [piece for piece in _pieces(last_sentence) if set(words(piece)) - known_words]
             # The new words alone too: those of a long question outweigh them.
             queries = [f"{self.trace.question} {last_sentence}", " ".join(added) or last_sentence]
-        used = {passage.pid for passage in path.passages}
+        used = {passage.pid for passage in path.passages} | self._rejected
         rankings = self.trace.search_many(queries, k=self.knobs.k + len(used))
         fresh = core.each_once(core.fuse(rankings), used)[: self.knobs.k]
         self.trace.step("search", input="; ".join(queries), of=fresh)
@@ -132,3 +140,12 @@ class Beam:
             path.score * score,
             reply.answer if is_answer(reply.answer) else "",
         )
+
+
+def _pieces(sentence: str) -> list[str]:
+    """Split a sentence into words, but keep the words of a name together."""
+    pieces: list[str] = []
+    for is_name, group in groupby(sentence.split(), key=lambda word: word[:1].isupper()):
+        adjacent = list(group)
+        pieces += [" ".join(adjacent)] if is_name else adjacent
+    return pieces
