@@ -23,10 +23,10 @@ from click.testing import CliRunner
 from ragbench.cli.main import cli
 from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.cells.sweep_file import load_sweep
-from ragbench.experiments.config import SHIPPED_FOLDER
 from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
 
 FOLDER = Path(__file__).parents[1] / "examples"
+COMPILED = Path(__file__).parent / "goldens/compiled/vanilla"
 GIVEN = '{"lm": "openai/gpt-4o-mini"}'
 
 
@@ -88,7 +88,7 @@ def test_a_compiled_program_is_served_over_http(
 ) -> None:
     Path("contracts").mkdir()
     Path("contracts/lease.txt").write_text("The notice is three months.\n")
-    places = {"PROGRAM": SHIPPED_FOLDER / "vanilla", "DOCS": "contracts"}
+    places = {"PROGRAM": COMPILED, "DOCS": "contracts"}
     for name, value in {**places, "LM": "openai/fake", "LM_BASE_URL": server.url}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-test")
@@ -119,7 +119,7 @@ def test_a_compiled_program_is_served_over_http(
 def test_prompts_of_a_compiled_program_are_written_as_messages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["export_messages.py", str(SHIPPED_FOLDER / "vanilla")])
+    monkeypatch.setattr("sys.argv", ["export_messages.py", str(COMPILED)])
     runpy.run_path(str(FOLDER / "export_messages.py"), run_name="__main__")
     [messages] = json.loads(capsys.readouterr().out).values()
     assert messages[0]["role"] == "system"

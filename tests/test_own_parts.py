@@ -272,10 +272,10 @@ def test_no_command_over_folders_runs_the_code_that_they_name(
     Path("own.py").write_text(MODULE)
     evaluated("own.py:Own", server, out="run")
     # A compiled program's folder, as it would arrive from a stranger.
-    shipped = Path(rb.__file__).parent / "experiments/config/shipped/compiled/vanilla"
+    vanilla = Path(__file__).parent / "goldens/compiled/vanilla"
     Path("compiled").mkdir()
-    Path("compiled/program.json").write_text((shipped / "program.json").read_text())
-    sidecar = {**json.loads((shipped / "sidecar.json").read_text()), "program": "own.py:Own"}
+    Path("compiled/program.json").write_text((vanilla / "program.json").read_text())
+    sidecar = {**json.loads((vanilla / "sidecar.json").read_text()), "program": "own.py:Own"}
     Path("compiled/sidecar.json").write_text(json.dumps(sidecar))
     marker = Path("was_imported")
     Path("own.py").write_text(f"open({str(marker)!r}, 'w').close()\n{MODULE}")

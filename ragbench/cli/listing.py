@@ -36,7 +36,6 @@ KINDS = (*NAMED, *STORED)
     examples=[
         "ragbench list programs",
         "ragbench list runs verdicts/FOLDER --format csv",
-        "ragbench list compiled shipped",
         "ragbench list indexes --delete 3f2a",
     ],
 )
@@ -52,7 +51,7 @@ def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str
 
     KIND is programs, retrievers, optimizers, metrics, protocols, datasets, configs, models, runs,
     compiled or indexes. FOLDER holds the runs (default `runs`) or the compiled programs (default
-    `compiled`, or `shipped` for those that come with ragbench).
+    `compiled`).
     """
     if folder is not None and kind not in ("runs", "compiled"):
         raise click.UsageError(f"list {kind} does not accept a folder; remove {folder}")
@@ -63,11 +62,9 @@ def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str
 
         show(run_list_report(folder or Path("runs")))
     elif kind == "compiled":
-        from ragbench.experiments.config import SHIPPED, SHIPPED_FOLDER
         from ragbench.experiments.report.sweep import programs_report
 
-        folder = folder or Path("compiled")
-        show(programs_report(SHIPPED_FOLDER if str(folder) == SHIPPED else folder))
+        show(programs_report(folder or Path("compiled")))
     elif kind == "models":
         _list_models()
     elif deleted:

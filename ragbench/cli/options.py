@@ -264,8 +264,7 @@ def to_config(
         from ragbench.experiments.runs.compiled import check_sources_named, compiled_fields
 
         program = values.get("program")
-        default = base.get("program") or RunConfig.model_fields["program"].default
-        folder = values["compiled"] = compiled_folder(values["compiled"], program or default)
+        folder = values["compiled"] = compiled_folder(values["compiled"])
         stored = compiled_fields(folder, program)
         config = make_config(values, base=base, stored=stored, owner=str(folder))
         words = context.meta.get("ragbench.words", [])

@@ -116,7 +116,7 @@ def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
     [
         "list runs", "show RUN --by-group", "show run RUN", "score RUN", "errors RUN",
         "compare RUN RUN", "recommend RUN RUN", "verify RUN", "list programs", "list metrics",
-        "list configs", "show program react", "show protocol arag", "list compiled shipped",
+        "list configs", "show program react", "show protocol arag",
         "list models", "list indexes", "retrieve --size 100 --limit 3 --retriever bm25,distracting",
         "eval --dry-run DATA", f"retrieve river {SEARCHED}",
         "sweep sweep.yaml", "tune DATA --limit 2 --trials 2 --only k --objective f1,tokens",

@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from ragbench.data import DataSettings, load_dataset
 from ragbench.data.base import DATASETS
 from ragbench.errors import ConfigError, KnobError
-from ragbench.experiments.artifacts import load_artefact, question_hash
 from ragbench.experiments.config import (
-    SHIPPED_FOLDER,
     CompileConfig,
     RunConfig,
     load_config,
     make_config,
     shipped_configs,
-    shipped_programs,
 )
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.report.names import name_of_system
@@ -170,19 +166,6 @@ def test_what_is_given_takes_the_place_of_what_a_config_has() -> None:
         ({"dataset": "synthetic"}, False), ({"dataset": "musique", "hub": True}, True),
     ):  # fmt: skip
         assert make_config(given, base=base).hub == hub
-
-
-@pytest.mark.parametrize("name", shipped_programs())
-def test_a_shipped_program_is_of_the_program_as_it_is_now(name: str) -> None:
-    program = PROGRAMS.get(name)(shelf())
-    sidecar = load_artefact(SHIPPED_FOLDER / name, program)
-    assert any(predictor.demos for _, predictor in program.named_predictors())
-    assert sidecar.data.name == "synthetic"
-    trained_on = {question_hash(e.question) for e in load_dataset(DataSettings()).splits["train"]}
-    assert set() < set(sidecar.data.train.hashes) <= trained_on
-    assert "://" not in (SHIPPED_FOLDER / name / "sidecar.json").read_text(encoding="utf-8")
-    config = make_config({"program": name, "compiled": "shipped"})
-    assert config.compiled == SHIPPED_FOLDER / name
 
 
 # -- identity --------------------------------------------------------------------------------------

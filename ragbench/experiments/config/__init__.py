@@ -8,15 +8,12 @@ from ragbench.experiments.config.files import (
     shipped_sweeps,
 )
 from ragbench.experiments.config.identity import (
-    SHIPPED,
-    SHIPPED_FOLDER,
     candidate_folder,
     compiled_digest,
     compiled_folder,
     file_within,
     plain_name,
     server_of,
-    shipped_programs,
 )
 from ragbench.experiments.config.model import (
     CHOSEN,

@@ -27,10 +27,6 @@ _HASHED = "sha256:"
 #: Characters of one part of a folder's name.
 _LONGEST_PIECE = 40
 _ADDRESS = re.compile(r"https?://[^\s,()]+", re.IGNORECASE)
-#: The compiled programs that come with the package (`--compiled shipped`) were bootstrapped by
-#: `ragbench compile` on the training questions of the embedded synthetic set.
-SHIPPED = "shipped"
-SHIPPED_FOLDER = Path(__file__).with_name("shipped") / "compiled"
 
 
 def resolved(fields: Fields) -> dict[str, Any]:
@@ -190,27 +186,15 @@ def _digest(path: Path, size: int, mtime_ns: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def shipped_programs() -> list[str]:
-    """Names of the programs that have one, sorted."""
-    return sorted(path.parent.name for path in SHIPPED_FOLDER.glob("*/sidecar.json"))
+def compiled_folder(path: Path) -> Path:
+    """Return the folder that `path` names.
 
-
-def compiled_folder(path: Path, program: str) -> Path:
-    """The folder that `path` names: itself, or for `shipped` the one that comes with `program`.
-
-    `FOLDER@3` is candidate 3 of the compile in FOLDER, where no folder has that name.
+    `FOLDER@3` is candidate 3 of the compile in FOLDER, unless a folder has that name.
     """
-    if str(path) != SHIPPED:
-        folder, _, number = str(path).rpartition("@")
-        if folder and number.isdigit() and not Path(path).exists():
-            return candidate_folder(Path(folder), int(number))
-        return path
-    if program not in shipped_programs():
-        raise ConfigError(
-            f"no compiled {program} comes with ragbench, only {', '.join(shipped_programs())}; "
-            f"make one with: ragbench compile --program {program}"
-        )
-    return SHIPPED_FOLDER / program
+    folder, _, number = str(path).rpartition("@")
+    if folder and number.isdigit() and not Path(path).exists():
+        return candidate_folder(Path(folder), int(number))
+    return path
 
 
 def candidate_folder(folder: Path, number: int) -> Path:

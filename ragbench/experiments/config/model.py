@@ -42,8 +42,7 @@ class RunConfig(QuestionSettings, LMSettings, RetrieverSettings):
     )
     compiled: Path | None = option(
         None,
-        "folder of a compiled program, shipped for the one that comes with ragbench, "
-        "or a state that plain DSPy saved as JSON, with --program",
+        "folder of a compiled program, or a state that plain DSPy saved as JSON, with --program",
         group="program",
     )
     form: bool = option(
@@ -205,8 +204,7 @@ def make_config(
         check_stored(stored, owner, fields)
         fields = merge({**(base or {}), **stored}, with_k(given))
     if fields.get("compiled"):
-        program = fields.get("program") or RunConfig.model_fields["program"].default
-        fields["compiled"] = compiled_folder(fields["compiled"], program)
+        fields["compiled"] = compiled_folder(fields["compiled"])
     paths = []
     for name in _QUESTION_FILES:
         file = fields.get(name)

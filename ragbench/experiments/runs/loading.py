@@ -120,7 +120,7 @@ def load_program(
     else:
         if compiled is not None:
             raise ConfigError(f"{folder} is no run; leave compiled out")
-        compiled = compiled_folder(folder, program or "")
+        compiled = compiled_folder(folder)
         fields = {"program": label, **compiled_fields(compiled, label)}
         if fields["program"] is None:
             raise ConfigError(
