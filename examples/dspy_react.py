@@ -16,5 +16,5 @@ class SearchReAct(dspy.Module):
         self.react = dspy.ReAct("question -> answer", tools=[search], max_iters=max_iters)
 
     def forward(self, question: str) -> dspy.Prediction:
-        """The extracted answer."""
+        """Return the extracted answer."""
         return dspy.Prediction(answer=self.react(question=question).answer)

@@ -21,7 +21,12 @@ class Range:
         return Range(self.low + other.low, self.high + other.high)
 
     def times(self, low: int, high: int | None = None) -> Range:
-        """This many times something between `low` and `high`, by default `low`."""
+        """Return the product with a number from `low` to `high`.
+
+        Args:
+            low: Smallest factor.
+            high: Largest factor. None: `low`.
+        """
         return Range(self.low * low, self.high * (low if high is None else high))
 
     def __str__(self) -> str:

@@ -57,7 +57,7 @@ class Questions(Part):
 
     @classmethod
     def of(cls, examples: Sequence[dspy.Example]) -> Questions:
-        """The part made of `examples`, in order."""
+        """Return the ids and hashes of `examples`, in order."""
         return cls(
             ids=[str(example.qid) for example in examples],
             hashes=[question_hash(example.question) for example in examples],

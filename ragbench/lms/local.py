@@ -310,7 +310,7 @@ class LocalServer:
 
 @lru_cache
 def shared_server(spec: LocalSpec) -> LocalServer:
-    """This process's one server of `spec`."""
+    """Return the server of `spec`, one for each process."""
     server = LocalServer(spec)
     atexit.register(server.stop)
     return server

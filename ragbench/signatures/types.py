@@ -104,7 +104,7 @@ ROLES = {
 
 
 def role_of(signature: type[dspy.Signature]) -> str:
-    """The role of `signature`, from its module; "sub" for one declared elsewhere."""
+    """Return the role of `signature` by its module, or "sub" if ragbench does not declare it."""
     return ROLES.get(signature.__module__.rpartition(".")[2], "sub")
 
 

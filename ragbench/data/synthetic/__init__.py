@@ -60,7 +60,7 @@ def stream_passages(size: int, seed: int) -> Iterator[Passage]:
 
 @data_set("synthetic")
 def load_synthetic(spec: DataSettings) -> Dataset:
-    """Generated fictional world that no model can know. Needs no download."""
+    """Generate a fictional world that no model can know. Needs no download."""
     if question_files(spec) or spec.corpus_file or spec.hub:
         raise ConfigError("synthetic is generated: remove files and hub, or set --dataset")
     passages = list(stream_passages(spec.size, spec.seed_of_data))

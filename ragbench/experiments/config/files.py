@@ -97,7 +97,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-        """A mapping, unless a key comes twice."""
+        """Build a mapping. Refuse a key that appears twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if isinstance(key.value, str):
@@ -108,7 +108,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: Any) -> int:
-        """A decimal number, also where it starts with 0."""
+        """Read a decimal number, which may start with 0."""
         return int(node.value)
 
 

@@ -30,11 +30,13 @@ _ADDRESS = re.compile(r"https?://[^\s,()]+", re.IGNORECASE)
 
 
 def resolved(fields: Fields) -> dict[str, Any]:
-    """The flat `fields` of a run with every name, knob, setting and file resolved.
+    """Return the flat `fields` of a run with every name, knob, setting and file resolved.
 
-    Files stand by a hash of their bytes, a compiled program by the hash of its state. Defaults that
+    A hash of its bytes replaces a file, and a hash of its state a compiled program. Defaults that
     depend on the data set are left out.
-    RagbenchError for an unknown program, retriever, knob or setting.
+
+    Raises:
+        RagbenchError: A program, retriever, knob or setting is unknown.
     """
     from ragbench.data import without_defaults
     from ragbench.lms.adapters import adapter_digest
@@ -91,7 +93,13 @@ def resolved(fields: Fields) -> dict[str, Any]:
 
 
 def run_name(identity: Fields, data: str, *also: Fields) -> str:
-    """A name for the run of `identity` over `data`, or for what is made of it by `also`."""
+    """Return a folder name for a run, or for a product of the run.
+
+    Args:
+        identity: Resolved fields of the run.
+        data: Name of the data.
+        also: Settings of the product, such as those of an optimizer.
+    """
     variant = identity.get("set", {}).get("variant", "")
     text = json.dumps([identity, *also], sort_keys=True, default=str)
     pieces = (
@@ -109,14 +117,16 @@ def run_name(identity: Fields, data: str, *also: Fields) -> str:
 
 
 def plain_name(text: str) -> str:
-    """`text` as part of a folder's name: letters, digits, dots and underscores."""
+    """Return `text` with letters, digits, dots and underscores only, for the name of a folder."""
     return re.sub(r"[^\w.]+", "_", text).strip("_")
 
 
 def server_of(spec: str, api_base: str | None = None) -> str:
-    """The LM spec `spec` with the address of its server, wherever that is given.
+    """Return an LM spec with the address of its server.
 
-    It may be named in the spec (`NAME@URL`), be `api_base`, or stand in the environment.
+    Args:
+        spec: LM spec. `NAME@URL` names the address.
+        api_base: Address. If None and `spec` has no address, the environment may name it.
     """
     if is_kept(spec):
         return spec
@@ -136,7 +146,7 @@ def server_of(spec: str, api_base: str | None = None) -> str:
 
 
 def _with_addresses(value: Any) -> Any:
-    """`value` with each address in it in one spelling, where it is a text."""
+    """Return a text with one spelling of each address in it. Other values are unchanged."""
     from ragbench.lms.specs import normalised
 
     if not isinstance(value, str) or "://" not in value:
@@ -148,7 +158,7 @@ def _with_addresses(value: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _settled(field: str, lm: str, api_base: str) -> str:
-    """The adapter, or the way (backend) to call tools, that `auto` is for this LM."""
+    """Return the adapter, or the backend of tool calls, that `auto` selects for this LM."""
     from ragbench.lms.adapters import adapter_name
     from ragbench.lms.factory import make_lm
     from ragbench.programs.core.tools import settled_backend
@@ -198,19 +208,20 @@ def compiled_folder(path: Path) -> Path:
 
 
 def candidate_folder(folder: Path, number: int) -> Path:
-    """Where candidate `number` of the compile in `folder` is kept, as a compiled program."""
+    """Return the folder of candidate `number` of the compile in `folder`."""
     return folder / "candidates" / str(number)
 
 
 def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:
-    """SHA-256 of all that runs of the compiled program in `folder`: its state and further files.
+    """Return the SHA-256 of a compiled program: its state and its other files.
 
-    Of a file, which is a state that plain DSPy saved, it is that of its bytes.
+    Args:
+        folder: Folder of the program, or a file with a state that plain DSPy saved.
+        files: Names of the other files, such as the bank of `knn`. None: those of the sidecar.
 
-    `files` names the further files, such as the bank of `knn`; by default those that the sidecar
-    lists. One that was edited gives another digest.
-    OSError or ValueError where a file is missing or outside of the folder, or the sidecar is not
-    JSON.
+    Raises:
+        OSError: A file is missing.
+        ValueError: A file is outside of the folder, or the sidecar is not JSON.
     """
     if folder.is_file():
         return _file(folder)
@@ -224,10 +235,14 @@ def compiled_digest(folder: Path, files: Iterable[str] | None = None) -> str:
 
 
 def file_within(folder: Path, name: str) -> Path:
-    """The path of the file `name` of a stored folder.
+    """Return the path of a file in a stored folder.
+
+    Args:
+        folder: Stored folder.
+        name: Name of the file.
 
     Raises:
-        ValueError: it is a path or a link that leads out of the folder, or no regular file.
+        ValueError: The file is outside of the folder, or not a regular file.
     """
     path = folder / name
     place = path.resolve()

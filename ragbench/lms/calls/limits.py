@@ -135,7 +135,7 @@ class RequestUsage:
         return f"{self.total.calls:,} calls, {self.total.tokens:,} tokens, {cost}"
 
     def refusal(self, amount: Amount = _NOTHING) -> str:
-        """The reason for refusing a call, once something stopped the spending."""
+        """Return why a call is refused after the spending stopped."""
         if self.error is not None:
             return str(self.error)
         need = ""

@@ -278,7 +278,7 @@ def difference_bounds(score_range: Bounds) -> Bounds:
 
 
 def codes_of(clusters: Clusters, n: int) -> NDArray[np.int64]:
-    """Number the clusters from 0, in the order of their first value.
+    """Return a number for each cluster, from 0 in the order of their first value.
 
     Args:
         clusters: Cluster of each value. None: one cluster per value.
@@ -294,7 +294,7 @@ def codes_of(clusters: Clusters, n: int) -> NDArray[np.int64]:
 
 
 def units_of(clusters: Clusters, n: int) -> tuple[NDArray[np.int64], bool]:
-    """Number the units of the estimate: clusters, or single values if there are few clusters.
+    """Return the units of the estimate: clusters, or single values if there are few clusters.
 
     Args:
         clusters: Cluster of each value. None: one cluster per value.
