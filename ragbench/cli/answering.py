@@ -50,19 +50,9 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
 @shared.repeats_option
 @by_group_option
 @shared.spread_options
-@shared.dry_run_option
-@shared.pilot_option
-@shared.fresh_option
+@shared.how_options
 @output_options
-def eval_command(
-    dry_run: bool,
-    pilot: int | None,
-    fresh: bool,
-    metrics: tuple[str, ...],
-    repeats: int,
-    by_group: bool,
-    **options: Any,
-) -> None:
+def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **options: Any) -> None:
     """Run a program over questions and print the table.
 
     Each record is saved when its question ends. Repeat the command to continue an interrupted run:
@@ -72,44 +62,38 @@ def eval_command(
     With --repeats, each repeat is a run in its own folder (`r1`, `r2`, ...) with its own seeds and
     cached replies. `ragbench compare` and `show` take the parent folder.
     """
-    from ragbench.experiments.runs.context import limited, ready
+    from ragbench.experiments.estimates import estimate_runs
+    from ragbench.experiments.report.repeats import pooled_report
+    from ragbench.experiments.report.scores import scores_report
+    from ragbench.experiments.report.tables import runs_report
+    from ragbench.experiments.runs.context import ready
     from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
+    from ragbench.experiments.score.scoring import ScoreRequest, score_run
+    from ragbench.lms.calls import active
     from ragbench.metrics import get_metric
 
     for name in metrics:  # check the names before the first call
         get_metric(name)
-    limits = shared.take_limits(options)
+    how = shared.take_how(options)
     config = shared.to_config(**options, complete=True)
     configs = repeat_configs(config, repeats)
-    if dry_run or pilot:
-        from ragbench.experiments.estimates import estimate_runs
-
-        with limited(limits, configs[0].folder()), RunProgress() as progress:
-            say(*estimate_runs(list(map(ready, configs)), pilot=pilot, watch=progress).lines())
-        return
-    from ragbench.experiments.report.repeats import pooled_report
-    from ragbench.experiments.report.tables import runs_report
-
-    for cell in configs:
-        shared.set_aside(cell.folder(), fresh=fresh)
-    with limited(limits, configs[0].folder()) as spent:
-        with RunProgress() as progress:
-            runs = evaluate_repeats(config, repeats, watch=progress)
+    with how.working(*(cell.folder() for cell in configs)) as progress:
+        if how.only_estimate:
+            contexts = list(map(ready, configs))
+            say(*estimate_runs(contexts, pilot=how.pilot, watch=progress).lines())
+            return
+        runs = evaluate_repeats(config, repeats, watch=progress)
+        progress.close()
         final = runs[-1]
         for run in runs:
             if run.all_failed:
                 say(f"all {len(run.records)} questions failed: the scores are of no answer")
-        if final.records or spent.error is None:  # if the LM is down, the block ends with its error
+        if final.records or active()[0].error is None:  # else the block ends with that error
             show(pooled_report([runs] if final.records else []))
             show(runs_report(runs, by_group))
-        if metrics:
-            from ragbench.experiments.report.scores import scores_report
-            from ragbench.experiments.score.scoring import ScoreRequest, score_run
-
+        if metrics and any(run.records for run in runs):
             request = ScoreRequest(metrics=metrics)
-            scored = [score_run(run.folder, request) for run in runs if run.records]
-            if scored:
-                show(scores_report(scored))
+            show(scores_report([score_run(run.folder, request) for run in runs if run.records]))
     if all(run.all_failed for run in runs) and not final.stopped_by:
         raise click.exceptions.Exit(1)
     is_interrupted = bool(final.stopped_by) or any(run.progress.cut_off for run in runs)

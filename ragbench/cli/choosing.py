@@ -1,21 +1,16 @@
 """The command `ragbench choose`, which races programs and decides from their records."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ragbench.cli import options as shared
 from ragbench.cli.command import PATH, FiniteRange, command, option, output_options
-from ragbench.cli.printing import print_table, say
-from ragbench.cli.progress import RunProgress
+from ragbench.cli.printing import say, show
+from ragbench.errors import ConfigError
 from ragbench.experiments.config import RunConfig, plain_name
-
-if TYPE_CHECKING:
-    from ragbench.experiments.cells.choose import Choice
 
 #: The cheapest program of each family that works on multi-hop questions.
 DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
@@ -49,9 +44,7 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 @option("--replay", type=PATH, multiple=True, metavar="RUN", group="Race",
         help="Race two or more recorded runs, without LM calls. Repeatable.")  # fmt: skip
 @shared.data_options
-@shared.fresh_option
-@shared.dry_run_option
-@shared.pilot_option
+@shared.how_options
 @shared.answering_options
 @output_options
 def choose_command(
@@ -61,9 +54,6 @@ def choose_command(
     max_p95: float | None,
     metric: str,
     replay: tuple[Path, ...],
-    fresh: bool,
-    dry_run: bool,
-    pilot: int | None,
     **options: Any,
 ) -> None:
     """Race programs over the same questions and stop when the decision is clear.
@@ -73,89 +63,58 @@ def choose_command(
     The probability of dropping the best program is at most 5 %, for any number of looks. Repeat the
     command to continue. Exits with 3 if a limit ended the race.
     """
-    from ragbench.experiments.cells.choose import choose, replay as race_again
+    from ragbench.experiments.cells.choose import choose, estimate_race, replay as race_again
     from ragbench.experiments.choose.racing import Rule
+    from ragbench.experiments.report.choice import race_report
     from ragbench.experiments.report.names import label_runs
-    from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import reopen
 
     rule = Rule(min_gain=min_gain, max_p95=max_p95)
     if replay:
         runs = list(map(reopen, replay))
         named = dict(zip(label_runs(runs), runs, strict=True))
-        _print(race_again(named, rule=rule, metric=metric))
+        show(race_report(race_again(named, rule=rule, metric=metric)))
         return
-    limits = shared.take_limits(options)
+    how = shared.take_how(options)
     folder = options.pop("out") or Path("choose")
     if docs is not None:
         options |= {"corpus_file": docs, "setting": "pooled"}
     configs = _configs(programs, folder, options)
-    shared.set_aside(folder, fresh=fresh and not dry_run)
-    if dry_run or pilot:
-        with limited(limits, folder), RunProgress() as progress:
-            _print_estimate(configs, pilot, progress)
-        return
-    with limited(limits, folder), RunProgress() as progress:
+    with how.working(folder) as progress:
+        if how.only_estimate:
+            say(*estimate_race(configs, how.pilot, progress).lines())
+            return
         choice = choose(configs, folder, rule=rule, metric=metric, watch=progress)
-    _print(choice)
+    show(race_report(choice))
     if choice.stopped_by:
         raise click.exceptions.Exit(3)
 
 
 def _configs(programs: str, folder: Path, options: Mapping[str, Any]) -> dict[str, RunConfig]:
     """Return the config of each program by name; `options` apply to all."""
-    from ragbench.errors import ConfigError
     from ragbench.programs import PROGRAMS
 
-    programs_listed = list(filter(None, map(str.strip, programs.split(","))))
-    if programs_listed == ["all"]:
-        programs_listed = [name for name, program in PROGRAMS if not program.needs_gold]
-    chosen_by_name: dict[str, dict[str, Any]] = {}
-    for name in programs_listed:
+    names = list(filter(None, map(str.strip, programs.split(","))))
+    if names == ["all"]:
+        names = [name for name, program in PROGRAMS if not program.needs_gold]
+    fields: list[dict[str, Any]] = []
+    for name in names:
         program, _, state = name.rpartition("@")
         if Path(name, "sidecar.json").is_file():
-            chosen_by_name[name] = {"compiled": Path(name)}
+            fields.append({"compiled": Path(name)})
         elif program and state.endswith(".json"):
-            chosen_by_name[name] = {"program": program, "compiled": Path(state)}
+            fields.append({"program": program, "compiled": Path(state)})
+        elif PROGRAMS.get(name).needs_gold:
+            raise ConfigError(f"--programs: {name} is an upper bound (gold passages)")
         else:
-            chosen_by_name[name] = {"program": name}
-            if PROGRAMS.get(name).needs_gold:
-                raise ConfigError(f"--programs: {name} is an upper bound (gold passages)")
-    compiled = any("compiled" in chosen for chosen in chosen_by_name.values())
+            fields.append({"program": name})
+    # If a program is compiled, all programs need held-out questions.
+    complete = not any("compiled" in chosen for chosen in fields)
     configs: dict[str, RunConfig] = {}
-    for name in programs_listed:
-        chosen = chosen_by_name[name]
-        # If a program is compiled, all programs need held-out questions.
-        config = shared.to_config(**options, **chosen, complete=not compiled)
+    for name, chosen in zip(names, fields, strict=True):
+        config = shared.to_config(**options, **chosen, complete=complete)
         cell = folder / "cells" / plain_name(name)
         if any(earlier.out == cell for earlier in configs.values()):
             raise ConfigError(f"--programs names {name} twice")
         configs[name] = config.but(out=cell)
     return configs
-
-
-def _print(choice: Choice) -> None:
-    from ragbench.experiments.report.choice import race_lines, race_table
-
-    say(choice.sentence)
-    print_table(race_table(choice.to_dict()))
-    say(*race_lines(choice))
-
-
-def _print_estimate(
-    configs: Mapping[str, RunConfig], pilot: int | None, progress: RunProgress
-) -> None:
-    """Print the cost of running every program on all questions, the race's upper bound."""
-    from ragbench.experiments.estimates import estimate_run, in_all, run_pilot
-    from ragbench.experiments.runs.context import ready
-
-    context = None
-    estimates = []
-    for config in configs.values():
-        run_context = ready(config, like=context)
-        context = context or run_context
-        if pilot:
-            run_pilot(run_context, pilot, progress)
-        estimates.append(estimate_run(run_context, afresh=True))
-    title = f"all questions with {len(estimates)} programs; a race asks only part of them"
-    say(*in_all(title, estimates).lines())

@@ -1,5 +1,6 @@
 """Commands of many runs: `compile`, `verdict`, `sweep` and `tune`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from ragbench.cli.command import (
     stack,
 )
 from ragbench.cli.printing import say, show
-from ragbench.cli.progress import RunProgress
 from ragbench.experiments.config import CompileConfig, TuneConfig
 
 
@@ -39,12 +39,10 @@ from ragbench.experiments.config import CompileConfig, TuneConfig
 @shared.program_options
 @shared.compile_options
 @shared.compile_metric_option
-@shared.fresh_option
-@shared.dry_run_option
-@shared.pilot_option
+@shared.how_options
 @shared.corpus_options
 @shared.answering_options
-def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: Any) -> None:
+def compile_command(**options: Any) -> None:
     """Compile a program's prompts with an optimizer.
 
     Uses only training and validation questions, and prints the estimated cost first. Repeat the
@@ -54,22 +52,18 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
     from ragbench.experiments.compile import compile_program
     from ragbench.experiments.estimates import estimate_compile, run_pilot
     from ragbench.experiments.plans import compile_folder, make_plan
-    from ragbench.experiments.runs.context import limited
 
-    limits = shared.take_limits(options)
+    how = shared.take_how(options)
     settings = shared.take_settings(CompileConfig, "compile", options)
     config = shared.to_config(**options)
-    if dry_run or pilot:
-        with limited(limits), RunProgress() as progress:
+    with how.working(compile_folder(config, settings)) as progress:
+        if how.only_estimate:
             plan = make_plan(config, settings)
-            if pilot:
-                run_pilot(plan.run_context, pilot, progress)
+            if how.pilot:
+                run_pilot(plan.run_context, how.pilot, progress)
             say(*estimate_compile(plan).lines())
-        return
-    folder = compile_folder(config, settings)
-    shared.set_aside(folder, fresh=fresh)
-    with limited(limits, folder), RunProgress() as progress:
-        compile_program(config, settings, on_message=say, watch=progress)
+        else:
+            compile_program(config, settings, on_message=say, watch=progress)
 
 
 @leave_out(
@@ -108,22 +102,9 @@ def compile_command(dry_run: bool, pilot: int | None, fresh: bool, **options: An
         help="Print the finished verdict in this folder; no LM is called.")  # fmt: skip
 @shared.data_options
 @shared.answering_options
-@shared.fresh_option
-@shared.dry_run_option
-@shared.pilot_option
+@shared.how_options
 @output_options
-def verdict_command(
-    seeds: int,
-    equal_cost: bool,
-    metrics: tuple[str, ...],
-    margin: float | None,
-    repeats: int,
-    read: Path | None,
-    fresh: bool,
-    dry_run: bool,
-    pilot: int | None,
-    **options: Any,
-) -> None:
+def verdict_command(read: Path | None, **options: Any) -> None:
     """Test whether compiling a program helps, beyond the form of its answers.
 
     Compiles on training and validation questions, asks the held-out questions in every arm
@@ -134,23 +115,25 @@ def verdict_command(
     from ragbench.experiments.cells.verdict import estimate_verdict, reread, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
     from ragbench.experiments.report.comparison import verdict_report
-    from ragbench.experiments.runs.context import limited
     from ragbench.experiments.runs.summary import HEADLINE
 
     if read is not None:
         show(verdict_report(reread(read)))
         return
     compile_config = shared.take_settings(CompileConfig, "compile", options, out=None)
-    limits = shared.take_limits(options)
+    how = shared.take_how(options)
+    names = ("seeds", "equal_cost", "metrics", "margin", "repeats")
+    request = VerdictRequest(**{name: options.pop(name) for name in names})
+    if not request.metrics:
+        request = replace(request, metrics=HEADLINE)
     config = shared.to_config(**options)
-    request = VerdictRequest(seeds, equal_cost, metrics or HEADLINE, margin, repeats)
-    folder = verdict_folder(config, compile_config)
-    shared.set_aside(folder, fresh=fresh and not dry_run)
-    if dry_run or pilot:
-        with limited(limits, folder), RunProgress() as progress:
-            say(*estimate_verdict(config, compile_config, request, pilot=pilot, watch=progress))
-        return
-    with limited(limits, folder), RunProgress() as progress:
+    with how.working(verdict_folder(config, compile_config)) as progress:
+        if how.only_estimate:
+            lines = estimate_verdict(
+                config, compile_config, request, pilot=how.pilot, watch=progress
+            )
+            say(*lines)
+            return
         verdict = run_verdict(config, compile_config, request, on_message=say, watch=progress)
     show(verdict_report(verdict))
 
@@ -170,17 +153,11 @@ def verdict_command(
 @option("--only", multiple=True, callback=pairs, metavar="NAME=VALUE", group="Run",
         help="Run only cells with this value, as dataset=musique; repeat for more.")  # fmt: skip
 @shared.spread_options
-@shared.fresh_option
-@shared.dry_run_option
-@shared.pilot_option
+@shared.how_options
 @shared.limit_options
 @shared.log_option
 @output_options
-def sweep_command(
-    file: str, out: Path | None, workers: int | None, limit: int | None, fresh: bool, dry_run: bool,
-    only: dict[str, str], pilot: int | None, processes: int | None, engine: str | None,
-    **options: Any,
-) -> None:  # fmt: skip
+def sweep_command(file: str, out: Path | None, only: dict[str, str], **options: Any) -> None:
     """Run every cell of a sweep FILE in sequence and compare them.
 
     All cells are checked before the first call. A failed cell does not affect the others. Repeat
@@ -190,21 +167,14 @@ def sweep_command(
     from ragbench.experiments.cells.sweep import run_sweep
     from ragbench.experiments.cells.sweep_file import load_sweep
     from ragbench.experiments.report.sweep import estimate_report, sweep_report
-    from ragbench.experiments.runs.context import limited
 
-    overrides = {"workers": workers, "limit": limit, "processes": processes, "engine": engine}
-    over = {}
-    for name, value in overrides.items():
-        if value is not None:
-            over[name] = value or None
+    how = shared.take_how(options)
+    over = {name: value or None for name, value in options.items() if value is not None}
     sweep = load_sweep(file, out=out, over=over, only=only)
-    limits = shared.take_limits(options)
-    shared.set_aside(sweep.folder, fresh=fresh and not dry_run)
-    if dry_run or pilot:
-        with limited(limits, sweep.folder), RunProgress() as progress:
-            show(estimate_report(sweep, pilot=pilot, watch=progress))
-        return
-    with limited(limits, sweep.folder), RunProgress() as progress:
+    with how.working(sweep.folder) as progress:
+        if how.only_estimate:
+            show(estimate_report(sweep, pilot=how.pilot, watch=progress))
+            return
         swept = run_sweep(sweep, progress)
     show(sweep_report(swept))
     raise click.exceptions.Exit(swept.exit_code)
@@ -225,13 +195,11 @@ def sweep_command(
 )  # fmt: skip
 @shared.program_options
 @stack(*shared.field_options(TuneConfig, "Search"))
-@shared.fresh_option
-@shared.dry_run_option
-@shared.pilot_option
+@shared.how_options
 @shared.data_options
 @shared.answering_options
 @output_options
-def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) -> None:
+def tune_command(**options: Any) -> None:
     """Search a program's parameters with Optuna and save the Pareto front.
 
     Uses 50 validation questions (--limit changes that), or training questions with --split train.
@@ -240,22 +208,18 @@ def tune_command(fresh: bool, dry_run: bool, pilot: int | None, **options: Any) 
     """
     from ragbench.experiments.cells.tune import estimate_tune, tune, tune_folder
     from ragbench.experiments.report.tuned import tuned_report
-    from ragbench.experiments.runs.context import limited
 
     options["split"] = options["split"] or "validation"
     options["limit"] = 50 if options["limit"] is None else options["limit"]
+    how = shared.take_how(options)
     settings = shared.take_settings(TuneConfig, "tune", options)
-    limits = shared.take_limits(options)
     config = shared.to_config(**options)
-    folder = tune_folder(config)
-    shared.set_aside(folder, fresh=fresh and not dry_run)
-    if dry_run or pilot:
-        with limited(limits, folder), RunProgress() as progress:
-            say(*estimate_tune(config, settings, pilot=pilot, watch=progress).lines())
-        return
-    with limited(limits, folder):
-        with RunProgress() as progress:
-            tuned = tune(config, settings, progress)
+    with how.working(tune_folder(config)) as progress:
+        if how.only_estimate:
+            say(*estimate_tune(config, settings, pilot=how.pilot, watch=progress).lines())
+            return
+        tuned = tune(config, settings, progress)
+        progress.close()
         show(tuned_report(tuned))  # inside the block: if the LM is down, it ends with its error
     if tuned.stopped:
         say(tuned.stopped, err=True)

@@ -6,7 +6,9 @@ choices, help and default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
@@ -15,6 +17,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from ragbench.cli.command import PATH, FiniteRange, NumberOrNone, option, pairs, stack
+from ragbench.cli.progress import RunProgress
 from ragbench.cli.user_settings import taken, without_other_lm
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.knobs import Knobs
@@ -148,6 +151,7 @@ pilot_option = option(
     "--pilot", type=click.IntRange(min=3), metavar="N", group="Limits",
     help="Run the first N questions, print the projected cost and time, and exit.",
 )  # fmt: skip
+how_options = stack(fresh_option, dry_run_option, pilot_option)
 limit_options = stack(
     option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
            help="Maximum cost in US dollars; stop before exceeding it."),
@@ -207,17 +211,41 @@ def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return entered
 
 
-def set_aside(folder: Path, *, fresh: bool) -> None:
-    """Rename an earlier result in `folder`, so that the command starts again.
+@dataclass(frozen=True)
+class How:
+    """Whether a command starts again, only estimates or runs a pilot, and its limits."""
 
-    Args:
-        folder: Folder of the result.
-        fresh: False: do nothing.
-    """
-    from ragbench.experiments.runs.reuse import set_aside as rename
+    limits: Limits
+    fresh: bool
+    dry_run: bool
+    pilot: int | None
 
-    if fresh:
-        rename(folder)
+    @property
+    def only_estimate(self) -> bool:
+        """True if the command prints a cost and exits."""
+        return self.dry_run or self.pilot is not None
+
+    @contextmanager
+    def working(self, *folders: Path) -> Iterator[RunProgress]:
+        """Keep the limits and show progress inside the block.
+
+        Args:
+            folders: Folders of the results. --fresh renames earlier ones first.
+        """
+        from ragbench.experiments.runs.context import limited
+        from ragbench.experiments.runs.reuse import set_aside
+
+        if self.fresh and not self.dry_run:
+            for folder in folders:
+                set_aside(folder)
+        with limited(self.limits, *folders), RunProgress() as progress:
+            yield progress
+
+
+def take_how(options: dict[str, Any]) -> How:
+    """Remove the limits and `how_options` from `options` and return them."""
+    limits = take_limits(options)
+    return How(limits, options.pop("fresh"), options.pop("dry_run"), options.pop("pilot"))
 
 
 def take_limits(options: dict[str, Any]) -> Limits:

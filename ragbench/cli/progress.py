@@ -54,6 +54,10 @@ class RunProgress(ProgressListener):
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove the bar, so that a table can be printed."""
         self._bars.stop()
 
     def say(self, line: str) -> None:

@@ -21,6 +21,7 @@ from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.choose.racing import Elimination, Floats, Race, Rule
 from ragbench.experiments.config import RunConfig
+from ragbench.experiments.estimates import Estimate, estimate_run, in_all, run_pilot
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
@@ -134,6 +135,28 @@ def choose(
         results = list(outcomes.values())
         write_experiment(folder, "choose", results, choice.to_dict(), stopped or None)
     return choice
+
+
+def estimate_race(
+    configs: Mapping[str, RunConfig], pilot: int | None = None, watch: ProgressListener = SILENT
+) -> Estimate:
+    """Estimate the cost of running every program on all questions, the upper bound of the race.
+
+    Args:
+        configs: Config of each program by name.
+        pilot: Questions to run first with each program.
+        watch: The receiver of the pilot's progress.
+    """
+    scheduler = Scheduler()
+    estimates = []
+    for name, config in configs.items():
+        run_context = scheduler.build(Cell(name, config))
+        if pilot:
+            run_pilot(run_context, pilot, watch)
+        estimates.append(estimate_run(run_context, afresh=True))
+    return in_all(
+        f"all questions with {len(estimates)} programs; a race asks only part of them", estimates
+    )
 
 
 def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") -> Choice:

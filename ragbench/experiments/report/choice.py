@@ -28,7 +28,7 @@ _COLUMNS = (
 def race_table(race: Mapping[str, Any]) -> Table:
     """Return a row for each program: active ones first, then the others, last eliminated first.
 
-    `race` is the content of `choose.json`.
+    `race` is in the results of `experiment.json`.
     """
     outcomes = {}
     for exit in race["exits"]:
@@ -51,16 +51,17 @@ def race_table(race: Mapping[str, Any]) -> Table:
     return Table("race", _COLUMNS, rows)
 
 
-def race_lines(choice: Choice) -> list[str]:
-    """Return the number of questions asked and what would decide an open race."""
-    lines = [
+def race_report(choice: Choice) -> Report:
+    """Yield the advice, its programs, the questions asked and what would decide an open race."""
+    yield choice.sentence
+    yield race_table(choice.to_dict())
+    yield (
         f"{choice.questions} of {choice.stream} questions, {choice.calls_share:.0%} of the calls "
         f"of a full table; minimum gain {choice.rule.min_gain:g}; risk of losing the best program: "
         f"at most {choice.rule.alpha:.0%}"
-    ]
+    )
     if len(choice.running) > 1:
-        lines.append("more questions or a larger --min-gain would separate the active programs")
-    return lines
+        yield "more questions or a larger --min-gain would separate the active programs"
 
 
 def advice_report(advice: Advice) -> Report:
