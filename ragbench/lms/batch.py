@@ -218,7 +218,7 @@ class OpenAIBatches(ServerCalls):
             raise LMSetupError(f"{self.name} refuses the batch: {reason(error)}") from error
         except (lm15.LM15Error, KeyError, TypeError) as error:
             raise RunError(
-                f"{self.name}: a batch may have been made, see your account ({reason(error)}); "
+                f"{self.name}: a batch may have been made ({reason(error)}), see your account; "
                 "the same command continues"
             ) from error
 
