@@ -117,14 +117,14 @@ class MeteredEngine:
         prompt = math.ceil(prompt_bytes(request) * (self._density or 1.0))
         reply = max(config.max_tokens or UNBOUNDED_REPLY, self._longest)
         cost = self.pricing.cost(prompt, reply)
-        blank: list[Response] = []
+        blanks: list[str] = []
         answered = self.caller.call(
-            lambda: self._send(request, blank),
+            lambda: self._send(request, blanks),
             prompt=hash(tuple(message.text for message in request.messages)),
             most=Amount(1, prompt + reply, math.inf if cost is None else cost),
             file_failure=self._file_failure,
         )
-        return self._filed(answered)
+        return self._filed(answered, request.model)
 
     def stream(self, request: Request) -> Iterator[Any]:
         """Yield the events of a stream, once the answer to `request` is there as a whole.
@@ -142,8 +142,8 @@ class MeteredEngine:
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
         return self  # optimizers copy programs; connections, server and limits stay shared
 
-    def _send(self, request: Request, blank: list[Response]) -> Reply[Response]:
-        """Return the reply to one request; the first blank one goes to `blank` and is retried."""
+    def _send(self, request: Request, blanks: list[str]) -> Reply[tuple[Response, Usage]]:
+        """Return the reply to one request; the first blank one goes to `blanks` and is retried."""
         request = self.terms.applied(request)
         if request.config.seed is not None and "seed" not in self.supported_params:
             # It gives a repeat a separate place in the cache.
@@ -151,10 +151,9 @@ class MeteredEngine:
         try:
             response = _clean(self.client.complete(request), request)
             if is_empty(response) and response.finish_reason not in EVENTS:
-                blank.append(response)
-                if len(blank) > 1 and response.text:
-                    return self._counted(request, response)  # the model answers with blanks only
-                raise empty_reply(response.finish_reason, response.usage)
+                blanks.append(response.text or "")
+                if len(blanks) < 2 or not response.text:  # else the model answers with blanks only
+                    raise empty_reply(response.finish_reason, response.usage)
         except LM15Error as error:
             error.negotiated = self.terms.learn(error, request)
             usage = getattr(error, "usage", None) or Usage()
@@ -162,10 +161,12 @@ class MeteredEngine:
                 sent = usage.input_tokens or 0
                 error.billed = FailedAttempts(sent, usage.output_tokens or 0, self._paid(usage))
             raise
-        return self._counted(request, response)
+        usage = self._counted(request, response)
+        tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+        return Reply((response, usage), tokens, self._paid(usage))
 
-    def _counted(self, request: Request, response: Response) -> Reply[Response]:
-        """Return `response` with its usage, estimated if the server states none."""
+    def _counted(self, request: Request, response: Response) -> Usage:
+        """Return the usage of `response`, estimated if the server states none."""
         stated = response.usage
         size = prompt_bytes(request)
         text = response.text or ""
@@ -198,15 +199,13 @@ class MeteredEngine:
         thought = stated.reasoning_tokens or 0
         if thought > got:
             thought = 0
-        usage = Usage(
+        return Usage(
             sent,
             got,
             cache_read_tokens=read or None,
             cache_write_tokens=written or None,
             reasoning_tokens=thought or None,
         )
-        counted = replace(response, usage=usage, model=request.model)
-        return Reply(counted, sent + got, self._paid(usage))
 
     def _note_cut(self, counted: int, characters: int) -> None:
         """Count a prompt of which the server seems to have read a part; warn once."""
@@ -229,10 +228,9 @@ class MeteredEngine:
             thought=usage.reasoning_tokens or 0,
         )
 
-    def _filed(self, answered: Answered[Response]) -> Response:
+    def _filed(self, answered: Answered[tuple[Response, Usage]], model: str) -> Response:
         """File the usage of the call and return the response with it."""
-        response = answered.reply.value
-        usage = response.usage
+        response, usage = answered.reply.value
         meter = {
             "prompt_tokens": usage.input_tokens,
             "completion_tokens": usage.output_tokens,
@@ -246,7 +244,8 @@ class MeteredEngine:
         file_lm_call(self.identity, **self.priced(meter), failed=answered.failed)
         # The provider's reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
-        return replace(response, id=None, provider_data={METER_KEY: meter})
+        metered = {METER_KEY: meter}
+        return replace(response, usage=usage, model=model, id=None, provider_data=metered)
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
         """Return the usage of a call, with its cost at the present price."""

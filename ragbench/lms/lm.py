@@ -101,17 +101,24 @@ class RagbenchLM(dspy.LM):
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """Call like `dspy.LM`; a rollout gets its own seed, or the server would repeat itself."""
         begin_call()
-        call = self._call_of(prompt, messages, self._seeded(settings))
-        with dspy.context(**{ASKED: call if self.given else None}):
-            outputs = super().__call__(prompt, messages=messages, **self._passed(call))
+        settings = self._seeded(settings)
+        if self.given is None:
+            outputs = super().__call__(prompt, messages=messages, **settings)
+        else:
+            call = self._call_of(prompt, messages, settings)
+            with dspy.context(**{ASKED: call}):
+                outputs = super().__call__(prompt, messages=messages, **self._passed(call))
         if isinstance(outputs, list) and not any(map(_says_something, outputs)):
             forget_reply()  # another time it may say something
         return outputs
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """As `__call__`."""
-        call = self._call_of(prompt, messages, self._seeded(settings))
-        with dspy.context(**{ASKED: call if self.given else None}):
+        settings = self._seeded(settings)
+        if self.given is None:
+            return await super().acall(prompt, messages=messages, **settings)
+        call = self._call_of(prompt, messages, settings)
+        with dspy.context(**{ASKED: call}):
             return await super().acall(prompt, messages=messages, **self._passed(call))
 
     def _call_of(self, prompt: Any, messages: Any, at_call: Mapping[str, Any]) -> LMRequest:
@@ -126,8 +133,6 @@ class RagbenchLM(dspy.LM):
         hold. DSPy passes only what limits and replies depend on. All settings are part of the
         rollout, by which its cache distinguishes requests.
         """
-        if self.given is None:
-            return dict(call.at_call)
         passed = {name: call.at_call[name] for name in ("cache",) if name in call.at_call}
         if not isinstance(call.prompt, Request):
             for name in call.settings.keys() - CLIENT_SETTINGS:
@@ -144,7 +149,7 @@ class RagbenchLM(dspy.LM):
         request.
         """
         call = dspy.settings.get(ASKED)
-        if isinstance(call, LMRequest):
+        if self.given is not None and isinstance(call, LMRequest):
             entry = {**entry, "kwargs": dict(call.at_call)}
         answers = entry["response"]
         if not isinstance(answers, tuple):

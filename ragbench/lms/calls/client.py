@@ -162,8 +162,8 @@ class Wire:
         headers = headers_without({name.lower() for name, _ in own}, request.headers)
         return HttpRequest(request.method, request.url, [*headers, *own], content)
 
-    def complete(self, router: LMRouter, request: Request) -> Response:
-        """Return the answer of `router`; raise every failure as a canonical error.
+    def complete(self, lm: Any, request: Request) -> Response:
+        """Return the answer of the router's `lm`; raise every failure as a canonical error.
 
         Raises:
             dspy.lm15.LM15Error: it failed.
@@ -172,7 +172,7 @@ class Wire:
         self._local.body = self._local.sent = ""
         try:
             try:
-                response: Response = router.complete(request)
+                response: Response = lm.complete(request)
             except UNREADABLE as error:  # JSON, but not of the shape that the protocol says
                 why = f"unreadable reply: {type(error).__name__}: {error}"
                 raise lm15.ServerError(why) from error
@@ -219,11 +219,14 @@ class HostedClient(Client):
             place["base_urls"] = {provider: base}
         keys = {provider: spec.key() or "none"}
         self._router = LMRouter(RouterConfig(api_keys=keys, transport=self._wire, **place))
-        self._route = f"{provider}:{spec.model}"
-        self.provider = self._wire.provider = str(self._router.resolve(self._route).provider)
+        route = f"{provider}:{spec.model}"
+        self._lm = self._router.lm(route)
+        resolution = self._router.resolve(route)
+        self._model = resolution.model
+        self.provider = self._wire.provider = str(resolution.provider)
 
     def complete(self, request: Request) -> Response:
-        return self._wire.complete(self._router, replace(request, model=self._route))
+        return self._wire.complete(self._lm, replace(request, model=self._model))
 
     def rename(self, name: str, new_name: str) -> bool:
         self._wire.renamed = {name: new_name}
@@ -240,7 +243,7 @@ class HostedClient(Client):
                     ".env file"
                 )
             return
-        base = str(self._router.lm(self._route).base_url).rstrip("/")
+        base = str(self._lm.base_url).rstrip("/")
         there = listed_models(base, spec.key(), sent_headers(self._wire.headers))
         if there and spec.model not in there:
             listing = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import dspy
@@ -45,6 +46,7 @@ class LocalClient(Client):
         self.server = server
         self._http = HttpClient(timeout)
         self._wire = Wire(self._http.send)
+        self._lm_at = lru_cache(maxsize=1)(self._connect)
         # Calls wait here, not in the server, so that the time limit starts with a free slot.
         self._slots = threading.Semaphore(SLOTS)
 
@@ -69,24 +71,23 @@ class LocalClient(Client):
         self._http.close()
         self.server.stop()
 
+    def _connect(self, url: str) -> Any:
+        """Return the router's LM for the server, which has another address after each start."""
+        config = RouterConfig(
+            api_keys={self.provider: self.server.key},
+            transport=self._wire,
+            providers=(openai_compatible(self.provider, f"{url}/v1"),),
+        )
+        return LMRouter(config).lm(f"{self.provider}:{self.server.spec.name}")
+
     def _ask(self, request: Request) -> Response:
         url = self.server.url()
-        router = LMRouter(
-            RouterConfig(
-                api_keys={self.provider: self.server.key},
-                transport=self._wire,
-                providers=(openai_compatible(self.provider, f"{url}/v1"),),
-            )
-        )
         extras = {**(request.config.extensions or {}), "cache_prompt": True}
-        sent = replace(
-            request,
-            model=f"{self.provider}:{self.server.spec.name}",
-            config=replace(request.config, extensions=extras),
-        )
+        config = replace(request.config, extensions=extras)
+        sent = replace(request, model=self.server.spec.name, config=config)
         failed: lm15.LM15Error | None = None
         try:
-            response = self._wire.complete(router, sent)
+            response = self._wire.complete(self._lm_at(url), sent)
         except lm15.LM15Error as error:
             failed = error
         if not self.server.runs_at(url):  # then another process may have answered at its port
