@@ -75,7 +75,12 @@ def current() -> Context:
 
 
 def use(context: Context, **settings: Any) -> AbstractContextManager[None]:
-    """Make `context` the current one inside the block, with these `settings` of DSPy."""
+    """Make `context` the current one inside the block.
+
+    Args:
+        context: Context of the block.
+        **settings: Settings of DSPy inside the block.
+    """
     import dspy
 
     block: AbstractContextManager[None] = dspy.context(**settings, **{KEY: context})

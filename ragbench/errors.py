@@ -120,7 +120,12 @@ EXTRA_OF = {
 
 
 def missing_extra(error: ImportError, feature: str = "this") -> MissingExtraError | None:
-    """Return the error for a missing package, or None if no extra installs it."""
+    """Return the error for a missing package, or None if no extra installs it.
+
+    Args:
+        error: The failed import.
+        feature: Feature that needs the package, for the message.
+    """
     package = str(error.name or "").partition(".")[0]
     if package not in EXTRA_OF:
         return None

@@ -103,9 +103,11 @@ class FolderStore:
             raise DataError(f"index {key} cannot be deleted: {error}") from None
 
     def damage(self, key: str, *, touched: bool = False) -> str:
-        """Describe the damage of the index `key`; return "" if there is none.
+        """Describe the damage of an index. Return "" if there is none.
 
-        Reads all files, or only those whose size or time changed (`touched`).
+        Args:
+            key: Key of the index.
+            touched: Read only the files whose size or time changed. Otherwise, read all files.
         """
         folder = self.root / key
         manifest = read_manifest(folder)

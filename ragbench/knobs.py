@@ -84,7 +84,16 @@ def resolve(
 
 
 def parse(model: type[Knobs], name: str, value: Any) -> Any:
-    """Parse `value` of the parameter `name`; read text strictly by the parameter's type."""
+    """Parse the value of a parameter.
+
+    Args:
+        model: Class of the parameters.
+        name: Name of the parameter.
+        value: Value. Text is read by the type of the parameter.
+
+    Returns:
+        The parsed value. Text that does not fit is unchanged.
+    """
     if not isinstance(value, str):
         return value
     kind = model.model_fields[name].annotation
@@ -104,7 +113,15 @@ def parse(model: type[Knobs], name: str, value: Any) -> Any:
 def describe(
     model: type[Knobs], defaults: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Describe each parameter: name, default, allowed values, text; `defaults` are a variant's."""
+    """Describe each parameter.
+
+    Args:
+        model: Class of the parameters.
+        defaults: Values of a variant that replace the defaults.
+
+    Yields:
+        Name, default, allowed values and description.
+    """
     for name, field in model.model_fields.items():
         default = str((defaults or {}).get(name, field.default))
         yield name, default, _allowed(field), field.description or ""

@@ -103,7 +103,12 @@ class OpenLedger(Ledger):
         return self._keep is not None
 
     def keep_texts(self, messages: Iterable[str], reply: str) -> None:
-        """Keep what this thread's last call sent and got, if texts are kept."""
+        """Store the prompt and the reply of this thread's last call, if texts are stored.
+
+        Args:
+            messages: Texts of the messages of the prompt.
+            reply: Text of the reply.
+        """
         place = self._last.get(threading.get_ident())
         if self._keep is None or place is None:
             return
@@ -115,7 +120,15 @@ class OpenLedger(Ledger):
 def open_ledger(
     also: Callable[[Call], None] | None = None, keep: Callable[[str], str] | None = None
 ) -> Iterator[OpenLedger]:
-    """Collect every call made inside the block in a new ledger; see `OpenLedger`."""
+    """Collect every call made inside the block in a new ledger; see `OpenLedger`.
+
+    Args:
+        also: Function that also receives each call, such as to store it.
+        keep: Function that stores a text and returns its id. None: texts are not stored.
+
+    Yields:
+        The ledger.
+    """
     ledger = OpenLedger(also, keep)
     # Places in this ledger mean nothing to the steps of whatever keeps another.
     with use(current().plus(ledger, ledger.path, PendingCalls())):
@@ -145,7 +158,14 @@ def file_call(call: Call) -> None:
 
 
 def file_lm_call(model: str, **fields: Any) -> None:
-    """File a `Call` under the signature, role and fallback mark of the calling context."""
+    """Record a call of an LM under the signature, role and fallback mark of the calling context.
+
+    Without an open ledger, nothing is recorded.
+
+    Args:
+        model: Model of the call.
+        **fields: Other fields of `Call`.
+    """
     if (ledger := current_ledger()) is None:
         return
     context = current()
@@ -168,7 +188,12 @@ def count(event: str) -> None:
 
 @contextmanager
 def calling(signature: str, role: str) -> Iterator[None]:
-    """File the calls made inside the block under `signature` and `role`."""
+    """File the calls made inside the block under `signature` and `role`.
+
+    Args:
+        signature: Name of the signature.
+        role: Role of the LM.
+    """
     with use(replace(current(), caller=(signature, role))):
         yield
 
@@ -179,6 +204,10 @@ def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[R
     Keeps `dspy.context` in the threads, merges DSPy's trace in input order (so that what an
     optimizer sees does not depend on timing), and lengthens the critical path by the longest
     item's. The first error in input order is raised after all items have ended.
+
+    Args:
+        function: Function of one item.
+        items: Items. At most 32 run at the same time.
     """
     if not items:
         return []

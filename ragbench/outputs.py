@@ -115,9 +115,13 @@ class Output:
 
 
 def write_whole(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """Write `content`, or its parts, in one step: a reader sees the old file or the new one.
+    """Write a file in one step: a reader sees either the old file or the new one.
 
-    What was written is fsynced. A link in the place of `path` is replaced, never followed.
+    The new file is fsynced. A link in the place of `path` is replaced, never followed.
+
+    Args:
+        path: File to write.
+        content: Bytes of the file, or its parts in order.
 
     Raises:
         RunError: The folder is not writable.

@@ -77,7 +77,12 @@ class PassageSource(Sequence[Passage]):
 
 
 def passage_of_text(text: str, title: str = "") -> Passage:
-    """Create a passage whose id is a hash of its words."""
+    """Create a passage whose id is a hash of its title and text.
+
+    Args:
+        text: Text of the passage.
+        title: Title of the passage.
+    """
     digest = hashlib.sha256(f"{title} | {text}".encode()).hexdigest()[:12]
     return Passage(f"own-{digest}", title, text)
 

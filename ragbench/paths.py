@@ -42,7 +42,11 @@ MOST_BYTES = 256 * 2**20
 
 
 def check_regular(path: Path, most: int | None = None) -> None:
-    """Do nothing if `path` is a regular file of at most `most` bytes, or is not there.
+    """Check that a path is a regular file of limited size, or does not exist.
+
+    Args:
+        path: Path of the file.
+        most: Maximum size in bytes. None: any size.
 
     Raises:
         OSError: it is a pipe, a device, a folder or too large. A pipe would be waited for forever.

@@ -263,7 +263,12 @@ class Sum:
 
 
 def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
-    """Sum `calls` at list price without failed attempts, or as billed."""
+    """Return the totals of calls.
+
+    Args:
+        calls: Calls.
+        billed: Sum what servers billed. Otherwise, sum the list price without failed attempts.
+    """
     sums = Sum(billed=billed)
     for call in calls:
         sums.add(call)
@@ -415,7 +420,12 @@ class Record:
     )
 
     def known(self, name: str, value: Kind) -> Kind | None:
-        """Return `value` of the amount `name`; None if the amount is unknown."""
+        """Return `value` of the amount `name`; None if the amount is unknown.
+
+        Args:
+            name: Name of the amount.
+            value: Value of the amount.
+        """
         if name in self.unknown:
             return None
         return value

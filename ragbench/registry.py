@@ -34,7 +34,12 @@ class Registry(Generic[T]):
         self._loaded = False
 
     def register(self, name: str, *, listed: bool = True) -> Callable[[T], T]:
-        """Return a decorator that registers its object; an unlisted one is found only by name."""
+        """Return a decorator that registers its object.
+
+        Args:
+            name: Name of the object.
+            listed: Include the name in lists. An unlisted object is found only by its name.
+        """
 
         def add(entry: T) -> T:
             if self._entries.setdefault(name, entry) is not entry:

@@ -38,7 +38,12 @@ def reset() -> None:
 
 
 def sleep(seconds: float, over: Callable[[], bool]) -> None:
-    """Return after `seconds`, or soon after the process is stopped or `over` is true."""
+    """Wait until the time has passed, the process is stopped or a condition holds.
+
+    Args:
+        seconds: Time to wait, in seconds.
+        over: Function that ends the wait if it returns True.
+    """
     end = time.monotonic() + seconds
     while not (stopped() or over()) and (seconds_left := end - time.monotonic()) > 0:
         time.sleep(min(seconds_left, POLL_S))

@@ -9,7 +9,12 @@ def estimate_tokens(text: str) -> int:
 
 
 def first_tokens(text: str, tokens: int) -> str:
-    """Return the first `tokens` tokens of `text`, cut at a word and marked; all if it fits."""
+    """Return the beginning of a text, cut at a word and marked, or the entire text if it fits.
+
+    Args:
+        text: Text.
+        tokens: Maximum number of tokens, estimated.
+    """
     if estimate_tokens(text) <= tokens:
         return text
     return text[: max(tokens * CHARACTERS_PER_TOKEN - 4, 0)].rsplit(" ", 1)[0] + " ..."

@@ -37,7 +37,11 @@ def allow(*specs: str | None) -> None:
 
 
 def digest_of_spec(spec: str, option: str) -> str:
-    """Return the identity of the code that the external name `spec` of `option` names.
+    """Return the identity of the external code that `spec` names.
+
+    Args:
+        spec: Name of the object, `MODULE:NAME` or `FILE.py:NAME`.
+        option: Option that gave the name, for messages.
 
     Raises:
         ConfigError: as `load_object`.
@@ -99,7 +103,11 @@ def allow_typed(words: Iterable[str]) -> None:
 
 
 def load_object(spec: str, option: str) -> Any:
-    """Return the object that `spec` names; its file is imported again if it has changed.
+    """Return the object that `spec` names. Import its file again if the file has changed.
+
+    Args:
+        spec: Name of the object, `MODULE:NAME` or `FILE.py:NAME`.
+        option: Option that gave the name, for messages.
 
     Raises:
         ConfigError: the user did not give this name, it cannot be imported, or has no such object;
@@ -163,9 +171,12 @@ def _import_current(place: str) -> ModuleType:
 def contained(name: str, boundary: str = "") -> Iterator[None]:
     """Let only an `Exception` leave the block: turn a SystemExit into a RuntimeError.
 
-    `name` says what ran inside. Ctrl-C and ragbench's own `StopSignal` pass. An error is marked
-    with `boundary`, unless an inner block marked it: what a question failed at, where the class of
-    the error does not say it.
+    Ctrl-C and `StopSignal` pass.
+
+    Args:
+        name: Name of the code that runs in the block, for messages.
+        boundary: Source of failures in the block. An error is marked with it, unless an inner block
+            marked the error.
     """
     try:
         try:
@@ -182,9 +193,13 @@ def contained(name: str, boundary: str = "") -> Iterator[None]:
 
 @contextmanager
 def wrap_user_errors(owner: object, name: str) -> Iterator[None]:
-    """Make one line of any error inside the block where `owner` is none of ragbench's own.
+    """Turn an error of user code inside the block into a one-line ConfigError.
 
-    `owner` is an object, a class or a function; `name` is what people call it.
+    Errors of LMs and of ragbench pass unchanged.
+
+    Args:
+        owner: Object, class or function that runs in the block.
+        name: Name of the owner, for messages.
 
     Raises:
         ConfigError: names what failed; errors of LMs and of ragbench pass.

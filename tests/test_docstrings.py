@@ -1,64 +1,76 @@
-"""Docstrings name the parameters that there are."""
+"""Public functions document their parameters; see CONTRIBUTING.md."""
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "ragbench"
-_SECTION = re.compile(r"^([ ]*)Args:\n((?:\1[ ]+\S.*\n|[ ]*\n)+)", re.MULTILINE)
+TREES = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+CLASSES = {
+    node.name: node
+    for tree in TREES.values()
+    for node in ast.walk(tree)
+    if isinstance(node, ast.ClassDef)
+}
+#: Part of the package -> public functions with two or more parameters and without `Args:`. A
+#: ceiling may only fall.
+CEILINGS = {
+    "cli": 9,
+    "data": 10,
+    "experiments": 89,
+    "lms": 49,
+    "programs": 23,
+    "signatures": 1,
+}
 
 
-def documented(docstring: str) -> list[str]:
-    """Names under `Args:`."""
-    match = _SECTION.search(f"{docstring}\n")
-    if match is None:
-        return []
-    lines = match[2].splitlines()
-    margin = min(len(line) - len(line.lstrip()) for line in lines if line.strip())
-    names = []
-    for line in lines:
-        entry = re.match(rf"\s{{{margin}}}\*{{0,2}}(\w+)(?: \(.*\))?:", line)
-        if entry:
-            names.append(entry[1])
-    return names
+def parameters_of(function: ast.FunctionDef) -> list[str]:
+    """Return the names of the parameters, without `self` and `cls`."""
+    given = function.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return [each.arg for each in every if each is not None and each.arg not in ("self", "cls")]
 
 
-def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    arguments = function.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    every += filter(None, [arguments.vararg, arguments.kwarg])
-    return {argument.arg for argument in every}
+def is_override(owner: ast.ClassDef | None, name: str) -> bool:
+    """Return True if a class of the package that `owner` derives from has the method `name`."""
+    for base in owner.bases if owner else ():
+        parent = CLASSES.get(ast.unparse(base).split("[")[0].rpartition(".")[2])
+        if parent is None or parent is owner:
+            continue
+        if any(getattr(node, "name", "") == name for node in parent.body):
+            return True
+        if is_override(parent, name):
+            return True
+    return False
 
 
-def definitions(tree: ast.AST) -> Iterator[tuple[str, str, set[str]]]:
-    """Name, docstring and parameters of each function, and of each class by its constructor."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, ast.get_docstring(node) or "", parameters(node)
-        elif isinstance(node, ast.ClassDef):
-            names = set[str]()
-            for statement in node.body:
-                if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                    names.add(statement.target.id)
-                elif isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
-                    names |= parameters(statement)
-            yield node.name, ast.get_docstring(node) or "", names
+def undocumented(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of public functions that need `Args:` and lack it."""
+    owners: list[ast.ClassDef | None] = [None]
+    owners += [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    for owner in owners:
+        if owner and owner.name.startswith("_"):
+            continue
+        for node in owner.body if owner else tree.body:
+            if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+                continue
+            # The help of a command documents its options; a program's `forward` is one call.
+            decorators = " ".join(map(ast.unparse, node.decorator_list))
+            if node.name == "forward" or "command" in decorators or "overload" in decorators:
+                continue
+            if len(parameters_of(node)) < 2 or is_override(owner, node.name):
+                continue
+            if "Args:" not in (ast.get_docstring(node) or ""):
+                yield f"{owner.name}.{node.name}" if owner else node.name
 
 
-def test_documented_reads_the_names_of_a_section() -> None:
-    text = "Do it.\n\nArgs:\n    a: One,\n        b: no name.\n    *c: Rest.\n\nReturns:\n    d: x."
-    assert documented(text) == ["a", "c"]
-
-
-FOLDERS = sorted({path.parent for path in PACKAGE.rglob("*.py")})
-
-
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.name))
-def test_args_of_a_docstring_are_parameters_of_the_function(folder: Path) -> None:
-    for path in folder.glob("*.py"):
-        for name, docstring, names in definitions(ast.parse(path.read_text("utf-8"))):
-            missing = set(documented(docstring)) - names
-            assert not missing, f"{path.name}: {name} documents {', '.join(sorted(missing))}"
+@pytest.mark.parametrize("part", sorted({path.relative_to(PACKAGE).parts[0] for path in TREES}))
+def test_public_functions_if_they_have_two_parameters_document_them(part: str) -> None:
+    part = part.removesuffix(".py")
+    missing = []
+    for path, tree in TREES.items():
+        if path.relative_to(PACKAGE).parts[0].removesuffix(".py") == part:
+            missing += [f"{path.name}: {name}" for name in undocumented(tree)]
+    assert len(missing) <= CEILINGS.get(part, 0), missing

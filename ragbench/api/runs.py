@@ -114,7 +114,12 @@ class Run:
         return Shared.within(self.arm).mean(self.arm, name)[1]
 
     def compare(self, other: AnyRun, **options: Any) -> RunComparison:
-        """Compare this run with `other`. See `ragbench.compare`."""
+        """Compare this run with `other`. See `ragbench.compare`.
+
+        Args:
+            other: A run, or the path of its folder.
+            **options: Keyword arguments of `ragbench.compare`.
+        """
         return compare(self, other, **options)
 
     def toDict(self) -> dict[str, Any]:  # noqa: N802  # as DSPy's own results call it

@@ -198,7 +198,12 @@ class Optuna(Optimizer):
 
 
 def teaching(knobs: Any, task: Task) -> Arguments:
-    """Return the teacher settings and the metric for DSPy's few-shot optimizers."""
+    """Return the teacher settings and the metric for DSPy's few-shot optimizers.
+
+    Args:
+        knobs: Parameters of the optimizer.
+        task: The search.
+    """
     metric = one_call_per_predictor(task.metric) if knobs.loop_steps == "turns" else task.metric
     return {"metric": metric, "teacher_settings": task.teacher_settings}
 

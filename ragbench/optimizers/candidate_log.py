@@ -58,7 +58,12 @@ class CandidateLog:
         return self  # all copies of a student share one tally
 
     def begin(self, program: Any, question: str) -> Run:
-        """Start a run of `program` on `question` and return it."""
+        """Start a run of `program` on `question` and return it.
+
+        Args:
+            program: Candidate program.
+            question: Text of the question.
+        """
         tag = fingerprint(program)
         with self._lock:
             if question_key(question) in self._known and tag not in self._programs:
@@ -68,7 +73,12 @@ class CandidateLog:
         return Run(tag, question, Meter())
 
     def note(self, run: Run, score: float) -> None:
-        """Record the `score` of a run, unless its question is a training question."""
+        """Record the `score` of a run, unless its question is a training question.
+
+        Args:
+            run: The run, from `begin`.
+            score: Score of its answer.
+        """
         key = question_key(run.question)
         if key not in self._known:
             return

@@ -34,7 +34,12 @@ def fit_demos(
 
 
 def is_whole(demo: Any, signature: type[dspy.Signature]) -> bool:
-    """Return True if `demo` has every output of `signature` and every required input."""
+    """Return True if `demo` has every output of `signature` and every required input.
+
+    Args:
+        demo: Demonstration.
+        signature: Signature of the predictor.
+    """
     for name, field in signature.fields.items():
         optional = name in signature.input_fields and not field.is_required()
         if demo.get(name) is None and not optional:

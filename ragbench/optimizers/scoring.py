@@ -125,13 +125,23 @@ def full_metric(
 
 
 def is_exact(example: dspy.Example, prediction: Any) -> bool:
-    """Return True if the nonblank answer equals a gold answer after normalization."""
+    """Return True if the nonblank answer equals a gold answer after normalization.
+
+    Args:
+        example: Example with gold `answers`.
+        prediction: Prediction of a program.
+    """
     answer = answer_of(prediction)
     return bool(answer) and bool(best(exact_match, answer, example.answers))
 
 
 def feedback(example: dspy.Example, prediction: Any) -> str:
-    """Describe the mistake in `prediction`, in sentences for a writer of instructions."""
+    """Describe the mistake in `prediction`, in sentences for a writer of instructions.
+
+    Args:
+        example: Example with gold `answers`.
+        prediction: Prediction of a program.
+    """
     gold = example.answers[0]
     answer = answer_of(prediction)
     if any(exact_match(answer, right) for right in example.answers):

@@ -31,7 +31,12 @@ class Progress(Protocol):
 
 
 def progress_of(stage: str, progress: Progress | None) -> Progress | None:
-    """Return `progress` with the stage name `stage`."""
+    """Return `progress` with the stage name `stage`.
+
+    Args:
+        stage: Name of the stage.
+        progress: Function that receives the progress. None: no progress.
+    """
     if progress is None:
         return None
     return lambda done, total, _="": progress(done, total, stage)
@@ -128,10 +133,26 @@ class Retriever(ABC):
 
     @abstractmethod
     def search(self, query: str, *, k: int) -> list[Passage]:
-        """Search for `query` and return at most `k` passages, best first."""
+        """Search the corpus.
+
+        Args:
+            query: Text of the query.
+            k: Maximum number of passages.
+
+        Returns:
+            At most `k` passages, best first.
+        """
 
     def search_many(self, queries: Sequence[str], *, k: int) -> list[list[Passage]]:
-        """Search for each query and return one list per query, in order."""
+        """Search the corpus for several queries.
+
+        Args:
+            queries: Texts of the queries.
+            k: Maximum number of passages for each query.
+
+        Returns:
+            One list of passages for each query, in order.
+        """
         return [self.search(query, k=k) for query in queries]
 
     def for_question(self, question: str, qid: str | None = None) -> Retriever:
@@ -144,11 +165,14 @@ class Retriever(ABC):
         return self
 
     def presented(self, query: str, hits: Sequence[Passage]) -> list[Passage]:
-        """Return the passages that a program shows of `hits`.
+        """Return the passages that a program puts into its prompt.
 
-        A program with its own index retrieved `hits` for `query`. The default returns all of them,
-        in
-        order. A wrapper that changes results changes these in the same way.
+        The default returns all of them, in order. A wrapper that changes results changes these in
+        the same way.
+
+        Args:
+            query: Text of the query.
+            hits: Passages that a program with its own index retrieved.
         """
         return list(hits)
 
@@ -175,9 +199,16 @@ class Retriever(ABC):
         return settings
 
     def build(self, store: Any = None, progress: Progress | None = None) -> Self:
-        """Make the index ready: load it from `store`, an `IndexStore`, or make and keep it there.
+        """Load the index from `store`, or build it and store it there.
 
-        A second call does nothing. `progress` is called with the passages done and their number.
+        A second call does nothing. Thread-safe.
+
+        Args:
+            store: `IndexStore` that holds the index. None: keep the index in memory.
+            progress: Function that receives the number of passages done and their total.
+
+        Returns:
+            This retriever.
         """
         if self._ready:
             return self
@@ -194,7 +225,12 @@ class Retriever(ABC):
         return self
 
     def prepare_restricted(self, store: Any, progress: Progress | None) -> None:
-        """Do at once the work that later `restrict` calls share. By default there is none."""
+        """Do the work that later `restrict` calls share. By default there is none.
+
+        Args:
+            store: `IndexStore` that holds indexes, or None.
+            progress: Function that receives the progress.
+        """
         for inner in self.parts:
             inner.prepare_restricted(store, progress)
 

@@ -226,7 +226,12 @@ class Dense(Ranking):
 
 
 def choose_kind(kind: str, n: int) -> str:
-    """Return the kind of index for `n` vectors: `kind`, or by size if it is `auto`."""
+    """Return the kind of an index. `auto` selects it by size.
+
+    Args:
+        kind: `exact`, `ivf` or `auto`.
+        n: Number of vectors.
+    """
     if kind != "auto":
         return kind
     if n <= _EXACT_TO:
@@ -235,7 +240,13 @@ def choose_kind(kind: str, n: int) -> str:
 
 
 def make_index(vectors: Vectors, kind: str, nprobe: int = NPROBE) -> Any:
-    """Build a faiss index of `vectors`, shape `(n, d)` with n > 0. A file's are mapped."""
+    """Build a faiss index.
+
+    Args:
+        vectors: Vectors, shape (n, d) with n > 0. Vectors of a file are mapped.
+        kind: `exact`, `ivf` or `auto`.
+        nprobe: Number of lists that a search of an `ivf` index reads.
+    """
     with needs_extra("dense search"):
         import faiss
     n, d = vectors.shape

@@ -57,7 +57,12 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
 
 
 def make_spec(name: str, settings: Mapping[str, Any]) -> str:
-    """Build the spec that `parse_spec` parses into `name` and `settings`."""
+    """Build a spec, the inverse of `parse_spec`.
+
+    Args:
+        name: Name of the retriever.
+        settings: Settings of the retriever.
+    """
     inner = ",".join(f"{key}={value}" for key, value in settings.items())
     if inner:
         return f"{name}({inner})"

@@ -57,6 +57,11 @@ class GranularIndex:
 
         Vectors are computed at first use. An index of 500 sentences or more is stored. The last 512
         indexes stay in memory.
+
+        Args:
+            corpus: Chunks to search.
+            embedder: Spec of the embedder.
+            api_base: Address of the embedder's server.
         """
         index: GranularIndex = opened(
             ("granular", corpus.digest, embedder, api_base),
@@ -105,6 +110,10 @@ class GranularIndex:
         """Find at most `k` chunks by the best cosine of a sentence among the 3k nearest sentences.
 
         Returns fewer than `k` if a chunk has several of those sentences.
+
+        Args:
+            query: Text of the query.
+            k: Maximum number of chunks.
         """
         best: dict[int, float] = {}
         rows: dict[int, list[int]] = {}
@@ -121,11 +130,14 @@ class GranularIndex:
         return matches
 
     def chunk_search(self, query: str, *, k: int = 5) -> list[Match]:
-        """Find the `k` chunks nearest to `query`, each embedded as a whole.
+        """Find the chunks nearest to a query, each embedded as a whole.
 
         A-RAG's single-tool ablation uses this search. A match is the full text. The chunks are
-        embedded
-        at first use.
+        embedded at first use.
+
+        Args:
+            query: Text of the query.
+            k: Maximum number of chunks.
         """
         self.build_chunks()
         passages = self._chunks.search(query, k=k)

@@ -109,11 +109,27 @@ class Reranker(embedders.Model, ABC):
 
     @abstractmethod
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
-        """Score at least one passage. Return a score per passage, higher is better."""
+        """Score passages for a query.
+
+        Args:
+            query: Text of the query.
+            passages: At least one passage.
+
+        Returns:
+            A score for each passage. Higher is better.
+        """
 
 
 def make_reranker(spec: str, model: str = "") -> Reranker | None:
-    """Create the reranker of `spec`, None for `none`. `model` is the endpoint's model."""
+    """Create a reranker. Return None for `none`.
+
+    Args:
+        spec: `none`, `maxsim`, `fastembed/NAME`, `lm` or an HTTP address.
+        model: Model of the HTTP endpoint.
+
+    Raises:
+        ConfigError: The spec is unknown.
+    """
     scheme, _, name = spec.partition(":")
     if spec == "none":
         return None

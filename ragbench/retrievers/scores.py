@@ -18,7 +18,12 @@ _STRIP = 64
 
 
 def best(scores: Floats, k: int) -> Hits:
-    """Return positions and values of the `k` highest scores above 0, best first."""
+    """Return positions and values of the `k` highest scores above 0, best first.
+
+    Args:
+        scores: Scores, shape (n,).
+        k: Maximum number of positions.
+    """
     least = np.finfo(np.float32).tiny
     peaks = scores[: len(scores) // _STRIP * _STRIP].reshape(-1, _STRIP).max(axis=1)
     if 0 < k < len(peaks):  # the k-th best strip has a score that the k-th best is not under
@@ -28,7 +33,13 @@ def best(scores: Floats, k: int) -> Hits:
 
 
 def ordered(positions: Any, scores: Any, k: int) -> Hits:
-    """Return the `k` highest of `scores`, best first, ties by position."""
+    """Return the positions with the highest scores, best first, ties by position.
+
+    Args:
+        positions: Positions, shape (m,).
+        scores: Score of each position, shape (m,).
+        k: Maximum number of positions.
+    """
     order = np.lexsort((positions, -scores))[:k]
     return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 
@@ -62,7 +73,12 @@ def whole_ties(
 
 
 def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:
-    """Return the `k` best by the weighted sum of the values of all sides."""
+    """Return the positions with the highest weighted sums of all sides.
+
+    Args:
+        sides: Weight of each side, and its values by position.
+        k: Maximum number of positions.
+    """
     sums: dict[int, float] = {}
     for weight, values in sides:
         for place, value in values.items() if weight else ():
@@ -71,7 +87,12 @@ def fused(sides: Sequence[tuple[float, Mapping[int, float]]], k: int) -> Hits:
 
 
 def by_rank(side: Hits, rrf_k: float) -> dict[int, float]:
-    """Map each position to 1 / (rrf_k + rank), with ranks from 1."""
+    """Map each position to 1 / (rrf_k + rank), with ranks from 1.
+
+    Args:
+        side: Positions of one side, best first.
+        rrf_k: Constant of reciprocal rank fusion.
+    """
     return {place: 1 / (rrf_k + rank) for rank, (place, _) in enumerate(side, start=1)}
 
 

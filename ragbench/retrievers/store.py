@@ -25,7 +25,15 @@ class IndexStore(FolderStore):
     """Stored indexes: `FolderStore` that makes and loads retrievers."""
 
     def fill(self, retriever: Retriever, progress: Progress | None = None) -> Manifest | None:
-        """Load the index of `retriever`, making and keeping it first if it is not there."""
+        """Load the index of a retriever. Build and store it first if it does not exist.
+
+        Args:
+            retriever: Retriever whose index is loaded.
+            progress: Function that receives the progress.
+
+        Returns:
+            The manifest of the stored index. None if it cannot be read.
+        """
         key = index_key(retriever)
         unfinished = self.root / f"{key}.unfinished"
 
@@ -74,9 +82,13 @@ def index_key(retriever: Retriever, *, without: str = "") -> str:
 
 
 def opened(key: Hashable, make: Callable[[], Any]) -> Any:
-    """Return the index that this process holds under `key`, or the result of `make`.
+    """Return the index that this process holds under a key, or create it.
 
     A process holds 512 indexes, as many as the distractor setting holds retrievers.
+
+    Args:
+        key: Key of the index.
+        make: Function that creates the index.
     """
     with _LOCK:
         index = _OPEN.pop(key, None) or make()

@@ -16,7 +16,15 @@ from ragbench.retrievers.embedders.local import LocalEmbedder
 
 @lru_cache(maxsize=8)
 def make_embedder(spec: str, api_base: str = "") -> Embedder:
-    """Create the embedder of `spec`. One object per spec, since loading a model is slow."""
+    """Create an embedder. A process has one object for each spec, because loading is slow.
+
+    Args:
+        spec: `local`, `local:NAME`, `fastembed/NAME` or `openai/MODEL`.
+        api_base: Address of the server of an `openai` embedder.
+
+    Raises:
+        ConfigError: The spec is unknown.
+    """
     scheme, _, name = spec.partition(":")
     if scheme == "local":
         return LocalEmbedder(name)

@@ -71,7 +71,14 @@ class Embedder(Model, ABC):
 def local_call(
     model: str, start: float, tokens: int, kind: Literal["embed", "rerank"] = "embed"
 ) -> Call:
-    """Describe work on this machine since `start` (`time.perf_counter`) as a free call."""
+    """Return a free call that describes work on this machine.
+
+    Args:
+        model: Name of the model.
+        start: Start of the work, by `time.perf_counter`.
+        tokens: Number of tokens read.
+        kind: Kind of the call.
+    """
     elapsed = time.perf_counter() - start
     return Call(model=model, kind=kind, prompt_tokens=tokens, cost_usd=0.0, latency_s=elapsed)
 

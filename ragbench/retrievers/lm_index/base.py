@@ -77,6 +77,12 @@ class LMIndex(Retriever):
         """Return the built index of `corpus`, the same object for the same texts and settings.
 
         An index of 100 passages or more is stored.
+
+        Args:
+            corpus: Passages of the index.
+            lm: Spec of the LM, part of the key of the index. The current LM answers.
+            progress: Function that receives the progress.
+            **settings: Settings of the index.
         """
         unbuilt = cls(corpus, lm=lm, **settings)
         key = cls.name, lm, corpus.digest, unbuilt.settings.model_dump_json()
@@ -85,7 +91,13 @@ class LMIndex(Retriever):
 
     @classmethod
     def read_ahead(cls, corpus: Corpus, progress: Progress | None = None, **settings: Any) -> None:
-        """Ask the LM all that indexes of parts of `corpus` will ask about single passages."""
+        """Ask the LM everything that indexes of parts of `corpus` will ask about single passages.
+
+        Args:
+            corpus: Passages.
+            progress: Function that receives the progress.
+            **settings: Settings of the index.
+        """
         if cls.by_passage:
             index = cls(corpus, **settings)
             lm = index.checked_lm()
@@ -133,7 +145,12 @@ class LMIndex(Retriever):
         }
 
     def cosines(self, query: str, vectors: Vectors) -> Vectors:
-        """Return the cosine of `query` with each row of `vectors`, shape `(n,)`."""
+        """Return the cosine of a query with each vector, shape (n,).
+
+        Args:
+            query: Text of the query.
+            vectors: Normalized vectors, shape (n, d).
+        """
         if not len(vectors):
             return np.zeros(0, dtype=np.float32)
         scores: Vectors = vectors @ self.embedder.embed([query])[0]
@@ -147,6 +164,12 @@ class LMIndex(Retriever):
         return []
 
     def hits(self, scores: npt.NDArray[np.floating], k: int) -> list[Passage]:
+        """Return the `k` passages with the highest scores, best first.
+
+        Args:
+            scores: Score of each passage, shape (n,).
+            k: Maximum number of passages.
+        """
         rows = best_first(scores, k)
         return [self.corpus[row].scored(float(scores[row])) for row in rows]
 
@@ -157,7 +180,12 @@ class LMIndex(Retriever):
         """Build the index from the extracted information."""
 
     def make_with(self, lm: IndexLM, progress: Progress | None = None) -> None:
-        """Build the index with the replies of `lm`, and record the calls and counts."""
+        """Build the index with the replies of `lm`, and record the calls and counts.
+
+        Args:
+            lm: LM of the index.
+            progress: Function that receives the progress.
+        """
         self.calls = []
         # Embed first, so that a failing embedder stops the build before any LM cost.
         self.passages = self._embedded(list(map(passage_text, self.corpus)), progress)
@@ -262,6 +290,11 @@ class WalkIndex(LMIndex):
 
 
 def best_first(scores: npt.NDArray[np.floating], k: int) -> list[int]:
-    """Return the positions of the `k` highest scores, best first, ties by position."""
+    """Return the positions of the `k` highest scores, best first, ties by position.
+
+    Args:
+        scores: Scores, shape (n,).
+        k: Maximum number of positions.
+    """
     order: list[int] = np.argsort(-np.asarray(scores), kind="stable")[: max(k, 0)].tolist()
     return order

@@ -82,7 +82,12 @@ class HippoIndex(WalkIndex):
         return {phrase: means[phrase] for phrase in best}
 
     def nearest_phrases(self, texts: Sequence[str], k: int) -> dict[int, float]:
-        """Return the `k` phrases nearest to each text, cosines scaled to [0, 1]."""
+        """Return the phrases nearest to each text, with cosines scaled to [0, 1].
+
+        Args:
+            texts: Texts to search for.
+            k: Maximum number of phrases for each text.
+        """
         scores: dict[int, float] = {}
         for text in texts:
             scaled = min_max(self.cosines(text, self.phrase_vectors))
@@ -134,6 +139,14 @@ def synonyms(
     """Link each phrase to the phrases whose cosine is at least `threshold`.
 
     A phrase has at most 101 links. A phrase of one or two letters or digits has none.
+
+    Args:
+        phrases: Phrases.
+        rows: Normalized vector of each phrase, shape (n, d).
+        threshold: Smallest cosine of a link. Above 1 there are no links.
+
+    Returns:
+        Cosine of each linked pair of positions.
     """
     asking = []
     for place, text in enumerate(phrases):

@@ -141,7 +141,13 @@ def chosen_passages(
 def fitting(
     items: Iterable[Item], tokens: int, *, size: Callable[[Any], int] = estimate_tokens
 ) -> list[Item]:
-    """Return the first items whose sizes sum to at most `tokens`."""
+    """Return the first items whose sizes sum to at most `tokens`.
+
+    Args:
+        items: Items in order.
+        tokens: Maximum sum of the sizes.
+        size: Function that returns the size of an item.
+    """
     fit: list[Item] = []
     for item in items:
         tokens -= size(item)
@@ -184,7 +190,12 @@ class KnowledgeGraph(light.GraphIndex):
         return [estimate_tokens(str(passage)) for passage in self.corpus]
 
     def nearest(self, query: str, k: int) -> list[int]:
-        """Return the `k` entities nearest to `query` by name and description."""
+        """Return the `k` entities nearest to `query` by name and description.
+
+        Args:
+            query: Text of the query.
+            k: Maximum number of entities.
+        """
         return best_first(self.cosines(query, self.entity_vectors), k)
 
     def _join(self, read: list[light.Extraction], lm: IndexLM, progress: Progress | None) -> None:

@@ -179,7 +179,12 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
 
 
 def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
-    """Return the number of entities that each entity is related to."""
+    """Return the number of entities that each entity is related to.
+
+    Args:
+        n: Number of entities.
+        relations: Relations between entities.
+    """
     pairs = {tuple(sorted(relation.ends)) for relation in relations}
     counts = Counter(end for pair in pairs for end in pair)
     return [counts[entity] for entity in range(n)]
@@ -293,7 +298,14 @@ class LightIndex(GraphIndex):
         return positions
 
     def nearest(self, query: str, vectors: Vectors, *, k: int, least: float) -> list[int]:
-        """Return the `k` rows of `vectors` with a cosine of at least `least`, best first."""
+        """Return the `k` rows of `vectors` with a cosine of at least `least`, best first.
+
+        Args:
+            query: Text of the query. A blank query has no result.
+            vectors: Normalized vectors, shape (n, d).
+            k: Maximum number of rows.
+            least: Smallest cosine.
+        """
         if not query.strip():
             return []
         scores = self.cosines(query, vectors)

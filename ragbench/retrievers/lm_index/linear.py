@@ -47,12 +47,22 @@ _OPENERS = frozenset(
 
 
 def by_lm(lm: IndexLM, text: str) -> list[str]:
-    """Return the entities that the LM lists."""
+    """Return the entities of a text that the LM lists.
+
+    Args:
+        lm: LM of the index.
+        text: Text to read.
+    """
     return plain_names(lm.ask(ExtractEntities, text=text).values.get("entities") or [])
 
 
 def by_spacy(texts: Sequence[str], pipeline: str) -> list[list[str]]:
-    """Return each text's entities by a spaCy pipeline (name or folder), without numbers."""
+    """Return the entities of each text by spaCy, without numbers.
+
+    Args:
+        texts: Texts to read.
+        pipeline: Name or folder of a spaCy pipeline.
+    """
     mentions = []
     for doc in _load_pipeline(pipeline).pipe(texts):
         mentions.append(plain_names(e.text for e in doc.ents if e.label_ not in _NUMBERS))
@@ -205,7 +215,13 @@ class LinearIndex(WalkIndex):
         return activated
 
     def starts(self, question: str, activated: Activated, *, passage_ratio: float) -> Any:
-        """Return the unscaled start weight of each passage, shape `(n,)`."""
+        """Return the unscaled start weight of each passage, shape `(n,)`.
+
+        Args:
+            question: Text of the question.
+            activated: Activated entities with their scores and tiers.
+            passage_ratio: Weight of the cosine of question and passage.
+        """
         weights = passage_ratio * min_max(self.cosines(question, self.passages))
         # A passage gains log(1 + sum of score * log(1 + count) / tier) over the entities in it.
         sums = [0.0] * len(self.corpus)
@@ -290,7 +306,12 @@ def sentences_of(passage: Passage) -> list[str]:
 
 
 def in_text(name: str, text: str) -> str:
-    """Return `name` as spelled in `text`, ignoring case. Empty if it does not occur."""
+    """Return `name` as spelled in `text`, ignoring case. Empty if it does not occur.
+
+    Args:
+        name: Name to find.
+        text: Text to search.
+    """
     if name in text:
         return name
     match = re.search(re.escape(name), text, re.IGNORECASE)
@@ -300,5 +321,10 @@ def in_text(name: str, text: str) -> str:
 
 
 def holds(text: str, name: str) -> bool:
-    """Return True if `text` contains `name` as whole words."""
+    """Return True if `text` contains `name` as whole words.
+
+    Args:
+        text: Text to search.
+        name: Name to find.
+    """
     return regex.search(rf"(?<!\w){regex.escape(name)}(?!\w)", text) is not None

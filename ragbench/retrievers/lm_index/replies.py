@@ -83,7 +83,12 @@ class IndexLM:
         return {**losses, "cut_passages": sum(reply.shortened for reply in replies)}
 
     def ask(self, signature: type[dspy.Signature], **inputs: Any) -> IndexReply:
-        """Return the cached reply to `inputs`, or a new one. File its calls as they end."""
+        """Return the cached reply to `inputs`, or a new one. File its calls as they end.
+
+        Args:
+            signature: Signature of the prompt.
+            **inputs: Inputs of the signature.
+        """
         key = reply_key(signature, inputs)
         reply = self.kept(key)
         if reply is None:
@@ -139,7 +144,12 @@ def map_concurrently(
 
 
 def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> bytes:
-    """Return the key of the reply to `inputs`: a hash of LM, signature and inputs."""
+    """Return the key of the reply to `inputs`: a hash of LM, signature and inputs.
+
+    Args:
+        signature: Signature of the prompt.
+        inputs: Inputs of the signature.
+    """
     fields = {}
     for name, field in signature.output_fields.items():
         fields[name] = [str(field.annotation), field.json_schema_extra.get("desc", "")]

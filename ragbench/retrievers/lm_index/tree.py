@@ -85,7 +85,12 @@ class SummaryTree(LMIndex):
         return self.summaries[node - len(self.corpus)].layer
 
     def passage(self, node: int, score: float = 0.0) -> Passage:
-        """Return a node as a passage. A summary has its own pid and no title."""
+        """Return a node as a passage. A summary has its own pid and no title.
+
+        Args:
+            node: Position of the node: passages first, then summaries.
+            score: Score of the passage.
+        """
         if node < len(self.corpus):
             return Passage.scored(self.corpus[node], score)
         text = self.summaries[node - len(self.corpus)].text
@@ -160,7 +165,12 @@ class GistIndex(LMIndex):
     gist_vectors = NONE
 
     def memory(self, question: str, *, max_tokens: int) -> list[str]:
-        """Return the gists in order. If they do not fit, those nearest to `question`."""
+        """Return the gists in order. If they do not fit, those nearest to `question`.
+
+        Args:
+            question: Text of the question.
+            max_tokens: Maximum number of tokens, estimated.
+        """
         sizes = list(map(estimate_tokens, self.gists))
         rows = list(range(len(self.gists)))
         if sum(sizes) > max_tokens:
@@ -274,7 +284,13 @@ class Shape:
 
 
 def traversal(scores: Scores, shape: Shape, *, k: int) -> list[int]:
-    """Return the `k` best nodes of the top layer, then of their children, and so on."""
+    """Return the `k` best nodes of the top layer, then of their children, and so on.
+
+    Args:
+        scores: Score of each node.
+        shape: Layers and children of the tree.
+        k: Maximum number of nodes for each layer.
+    """
     nodes = shape.layers[-1]
     path: dict[int, None] = {}
     while nodes:
@@ -293,6 +309,13 @@ def hiro(
     more than `delta` better than their parent. Keep a node if no child qualifies. With
     `keep_parent="any_fail"`, also keep it if only some do. If no top node is above `selection`,
     start from the best one.
+
+    Args:
+        scores: Score of each node.
+        shape: Layers and children of the tree.
+        selection: Score that a node must exceed.
+        delta: Gain over its parent that a child must exceed.
+        keep_parent: `any_fail` also keeps a parent if only some children qualify.
     """
     chosen: dict[int, None] = {}
     visited: set[int] = set()
