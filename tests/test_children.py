@@ -65,7 +65,6 @@ def test_pip_in_a_hostile_folder_is_the_installed_one(hostile: Path, tmp_path: P
 
 def test_sandbox_in_a_hostile_folder_runs_its_own_worker(hostile: Path) -> None:
     sandbox = Sandbox(Limits())
-    sandbox.start()
     try:
         assert "3" in str(sandbox.execute("print(1 + 2)"))
     finally:

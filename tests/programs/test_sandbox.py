@@ -78,7 +78,7 @@ ATTACKS = [
     ("shared list printed", SHARED + "print(x)", "limit|killed"),
     ("shared class", "class A: pass\n" + LINKED + "echo(x)", "too large"),
     ("hash of shared tuples", HASHED + "{{x: 1}}", "stopped at a limit"),
-    ("deep list", "x = []\nfor i in range(100_000): x = [x]\necho(x)", "nested|memory"),
+    ("deep list", "x = []\nfor i in range(100_000): x = [x]\necho(x)", "nested|memory|string"),
     ("huge number", "echo(10 ** 9000)", "too large"),
     ("wrong arguments", "echo(path='/etc/passwd')", "argument"),
 ]

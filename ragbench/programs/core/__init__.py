@@ -51,6 +51,7 @@ See `core.tools` for models that choose tools, `core.confidence` for probabiliti
 `core.indexed` for programs with an index.
 """
 
+from ragbench.programs.core.log import BudgetSpentError
 from ragbench.programs.core.program import (
     PROGRAMS,
     Autonomy,
@@ -73,4 +74,4 @@ from ragbench.programs.core.text import (
     one_line,
     sentences_of,
 )
-from ragbench.programs.core.trace import BudgetSpentError, StopReason, Trace, stalled
+from ragbench.programs.core.trace import StopReason, Trace, stalled

@@ -24,9 +24,10 @@ from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import is_refusal
 from ragbench.programs.core.current_example import example_of
 from ragbench.programs.core.deviations import Autonomy, Family, sources
+from ragbench.programs.core.log import Budget, BudgetSpentError
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.text import Passages
-from ragbench.programs.core.trace import Budget, BudgetSpentError, Trace, Wording
+from ragbench.programs.core.trace import Trace, Wording
 from ragbench.registry import Registry
 from ragbench.retrievers import PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, role_of

@@ -6,12 +6,11 @@ counts failures that have a fallback, and gives all programs the same kind of re
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, get_origin
 
@@ -19,9 +18,10 @@ import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
 
 from ragbench.context import current, use
-from ragbench.ledger import PendingCalls, fan_out
+from ragbench.ledger import fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
+from ragbench.programs.core.log import Budget, BudgetSpentError, Log
 from ragbench.programs.core.prompts import halved, pids_in_context, split_context
 from ragbench.programs.core.text import Passages, is_answer
 from ragbench.record import Search, Step
@@ -65,36 +65,6 @@ def role_lm(role: str) -> Any:
     return current().role_lms.get(role) or dspy.settings.lm
 
 
-class BudgetSpentError(Exception):
-    """A limit of the question's budget is reached. A forced answer follows."""
-
-
-@dataclass
-class Budget:
-    """Limits of one question. One call is reserved for the forced answer."""
-
-    max_calls: int
-    max_retrievals: int
-    calls: int = 0
-    retrievals: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-
-    def spend_call(self, *, last: bool = False) -> None:
-        """Count one LM call. Only the `last` one may use the reserved call."""
-        with self._lock:
-            if self.calls + (not last) >= self.max_calls:
-                raise BudgetSpentError("LM calls")
-            self.calls += 1
-
-    @property
-    def calls_left(self) -> int:
-        return self.max_calls - 1 - self.calls
-
-    @property
-    def retrievals_left(self) -> int:
-        return self.max_retrievals - self.retrievals
-
-
 def stalled(reply: dspy.Prediction) -> StopReason:
     """Return the stop reason of a loop that ends because `reply` adds nothing."""
     if reply.get("parse_fallback"):
@@ -127,40 +97,6 @@ class Wording(NamedTuple):
 
     style: AnswerStyle = "brief"
     on_missing: OnMissing = "guess"
-
-
-@dataclass
-class Log:
-    """The events of a question, or of one item of a fan-out before it is merged, in order."""
-
-    steps: list[Step] = field(default_factory=list)
-    searches: list[Search] = field(default_factory=list)
-    seen: dict[str, Passage] = field(default_factory=dict)
-    #: Pids of the passages whose text a model saw, in order. See `pids_in_context`.
-    in_context: dict[str, None] = field(default_factory=dict)
-    #: Calls since the last step.
-    pending: PendingCalls = field(default_factory=PendingCalls)
-
-    def note(self, step: Step) -> None:
-        self.steps.append(replace(step, calls=(*step.calls, *self.pending.take())))
-
-    def add(
-        self, hits: Passages, query: str, k: int, seconds: float, *, cached: bool = False
-    ) -> None:
-        """Record a search. NaN and infinite scores become 0, because records cannot store them."""
-        scores = [hit.score if math.isfinite(hit.score) else 0.0 for hit in hits]
-        pairs = tuple((hit.pid, score) for hit, score in zip(hits, scores, strict=True))
-        self.searches.append(Search(query, k, pairs, seconds, cached))
-        for hit in hits:
-            self.seen.setdefault(hit.pid, hit)
-
-    def merge(self, log: Log) -> None:
-        for step in log.steps:
-            self.note(step)
-        self.pending.extend(log.pending.take())
-        self.searches += log.searches
-        self.in_context.update(log.in_context)
-        self.seen = {**self.seen, **{k: v for k, v in log.seen.items() if k not in self.seen}}
 
 
 class Trace:
@@ -231,18 +167,12 @@ class Trace:
         return self._ask(predictor, otherwise, last, inputs)[0]
 
     def answer(self, predictor: dspy.Module, *, last: bool = False, **inputs: Any) -> str:
-        """Return the stripped `answer` of `predictor`, and record a step.
-
-        The step has the question as its input, the pids of the passages in the prompt, and the
-        other inputs as notes.
+        """Return the stripped `answer` of `predictor`, blank if it cannot be read. Record a step.
 
         Args:
             predictor: Predictor with an output field `answer`.
             last: True for a forced answer, as in `ask`.
             inputs: Input fields.
-
-        Returns:
-            The answer. Blank if the reply cannot be parsed.
         """
         reply, read_inputs = self._ask(predictor, {}, last, inputs)
         text: str = reply.answer
@@ -303,10 +233,7 @@ class Trace:
         return dspy.Prediction(**otherwise, parse_fallback=True), inputs
 
     def show(self, inputs: Mapping[str, Any], among: Passages | None = None) -> None:
-        """Record the passages whose text `inputs` contain.
-
-        This is the only function that records which passages a model saw. See
-        `prompts.pids_in_context`.
+        """Record the passages whose text `inputs` contain. See `prompts.pids_in_context`.
 
         Args:
             inputs: Inputs of a call.
@@ -397,8 +324,7 @@ class Trace:
     ) -> tuple[list[Item], float]:
         """Run `find` for `n` searches. Return its results and the seconds per search.
 
-        If the first search can return the entire corpus, `exhaustive_retrieval` is counted, because
-        nothing is selected then.
+        `exhaustive_retrieval` is counted if the first search can return the entire corpus.
         """
         with self._lock:
             is_first = not self._began
@@ -417,10 +343,7 @@ class Trace:
     def fan_out(
         self, function: Callable[[Item], Result], items: Sequence[Item], *, calls_each: int = 1
     ) -> list[Result]:
-        """Apply `function` to the items concurrently.
-
-        The budget limits the number of items before anything runs, so that the calls do not depend
-        on timing.
+        """Apply `function` to the items concurrently, to as many as the budget allows.
 
         Args:
             function: Function of one item.

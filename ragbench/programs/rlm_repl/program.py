@@ -136,10 +136,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 result = f"Error: {error}"
             if calls.provider_error is not None:  # even if the code caught it
                 raise calls.provider_error
-            if isinstance(result, FinalOutput):
-                submitted = result.output
-            else:
-                submitted = result
+            submitted = result.output if isinstance(result, FinalOutput) else result
             output = str(submitted or "(nothing was printed)")
             trace.step("code", input=code, thought=reply.reasoning, observation=output)
             calls_left = f"(llm_query calls left: {calls.left})"
@@ -149,10 +146,8 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
             trace.show({"showed": output}, among=calls.passages)
             if isinstance(result, FinalOutput):
                 if isinstance(submitted, dict):
-                    value = submitted.get("answer")
-                else:
-                    value = submitted
-                answer = "" if value is None else str(value).strip()
+                    submitted = submitted.get("answer")
+                answer = "" if submitted is None else str(submitted).strip()
                 trace.step("answer", thought=reply.reasoning, observation=answer)
                 return answer, "answered" if answer else "no_progress"
         return "", "max_steps"

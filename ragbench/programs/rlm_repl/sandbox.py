@@ -5,7 +5,6 @@ environment, in a separate worker process. A second process (`sandbox_worker`) c
 its output, and is killed if that takes too long. This process only sees short texts.
 """
 
-import inspect
 import json
 import os
 import signal
@@ -14,9 +13,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, get_origin
+from typing import Any, NamedTuple
 
-from dspy import CodeExecutionError, CodeInterpreterError, FinalOutput
+from dspy import CodeExecutionError, FinalOutput
+from pydantic import ConfigDict, ValidationError, validate_call
 
 from ragbench.children import python_command
 
@@ -60,24 +60,11 @@ class Sandbox:
     def __init__(
         self, limits: Limits, tools: Mapping[str, Callable[..., Any]] = MappingProxyType({})
     ) -> None:
+        strict = validate_call(config=ConfigDict(strict=True))
         self.limits = limits
-        self.tools = tools
+        self.tools = {name: strict(tool) for name, tool in tools.items()}
         self._calls_left = self.limits.tool_calls
         self._process: subprocess.Popen[str] | None = None
-
-    def start(self) -> None:
-        if self._process is not None:
-            return
-        limits = self.limits._asdict()
-        self._process = subprocess.Popen(
-            python_command(str(_WORKER), json.dumps(limits)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
-            encoding="utf-8",
-            start_new_session=True,  # a separate process group, to end all of it
-        )
 
     def shutdown(self) -> None:
         process = self._process
@@ -104,10 +91,11 @@ class Sandbox:
             CodeExecutionError: The code raised an error or reached a limit.
             SyntaxError: Monty does not support the syntax.
         """
-        self.start()
-        block = {"code": code, "inputs": variables or {}, "tools": list(self.tools)}
+        message = {"code": code, "inputs": variables or {}, "tools": list(self.tools)}
         try:
-            reply = self._converse(block)
+            reply = self._exchange(message)
+            while "call" in reply:
+                reply = self._exchange(self._use(**reply))
         except (EOFError, BrokenPipeError):
             self.shutdown()
             raise CodeExecutionError("the code was stopped at a limit" + _RESET) from None
@@ -115,32 +103,32 @@ class Sandbox:
             self.shutdown()
             raise
         if "submitted" in reply:
-            return FinalOutput(_submitted(**reply["submitted"]))
+            return FinalOutput(reply["submitted"])
         if "syntax_error" in reply:
             raise SyntaxError(reply["syntax_error"])
         printed = reply["printed"].removesuffix("\n")
         if "error" in reply:
-            if printed:
-                before = f"\nPrinted before that:\n{printed}"
-            else:
-                before = ""
+            before = f"\nPrinted before that:\n{printed}" if printed else ""
             raise CodeExecutionError(reply["error"] + _RESET * reply["reset"] + before)
         return printed or reply["result"] or None
 
-    def _converse(self, block: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the worker's reply to `block`. Tool calls of its code run in this process."""
-        message: dict[str, Any] = self._exchange(block)
-        while "call" in message:
-            message = self._exchange(self._use(**message))
-        return message
-
     def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        process = self._process
-        if process is None or process.stdin is None or process.stdout is None:
-            raise CodeInterpreterError("the sandbox is not running")
-        process.stdin.write(json.dumps(message) + "\n")
-        process.stdin.flush()
-        line = process.stdout.readline()
+        """Send a message to the worker, which starts if needed, and return its next message."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                python_command(str(_WORKER), json.dumps(self.limits._asdict())),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+                encoding="utf-8",
+                start_new_session=True,  # a separate process group, to end all of it
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
         if not line.endswith("\n"):
             raise EOFError
         reply: dict[str, Any] = json.loads(line)
@@ -153,37 +141,10 @@ class Sandbox:
                 limit = self.limits.tool_calls
                 raise RuntimeError(f"tool call limit reached ({limit} per question)")
             self._calls_left -= 1
-            tool = self.tools[call]
-            return {"value": tool(**_bound(call, tool, args, kwargs))}
+            return {"value": self.tools[call](*args, **kwargs)}
+        except ValidationError as error:
+            first = error.errors()[0]
+            message = f"{call}(): argument {first['loc'][0]}: {first['msg']}"
+            return {"error": "TypeError", "message": message[:_ERROR_CHARS]}
         except Exception as error:
             return {"error": type(error).__name__, "message": str(error)[:_ERROR_CHARS]}
-
-
-def _submitted(args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Return the arguments of SUBMIT as fields by name. A single value is the answer."""
-    if kwargs or not args:
-        return kwargs or None
-    named = len(args) == 1 and isinstance(args[0], dict) and set(args[0]) <= {"answer"}
-    if named:
-        return args[0]
-    return {"answer": args[0]}
-
-
-def _bound(
-    name: str, tool: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the arguments of `tool` by name. Raise TypeError if a type does not match."""
-    signature = inspect.signature(tool, eval_str=True)
-    try:
-        values = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        raise TypeError(f"{name}(): {error}") from None
-    for argument, value in values.items():
-        annotation = signature.parameters[argument].annotation
-        kind = get_origin(annotation) or annotation
-        if kind in (str, int, list) and type(value) is not kind:
-            message = f"{argument} must be {kind.__name__}, not {type(value).__name__}"
-            raise TypeError(f"{name}(): argument {message}")
-        if annotation == list[str] and not all(isinstance(item, str) for item in value):
-            raise TypeError(f"{name}(): argument {argument} must be a list of str")
-    return values

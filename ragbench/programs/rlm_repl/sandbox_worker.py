@@ -10,7 +10,6 @@ It imports only the standard library and `pydantic_monty`, because it starts onc
 """
 
 import builtins
-import datetime
 import json
 import signal
 import sys
@@ -23,19 +22,12 @@ from pydantic_monty import (
     MontyCrashedError,
     MontyRuntimeError,
     MontySession,
-    MontyStdTypeProxy,
     MontySyntaxError,
     ResourceLimits,
 )
 
-_LEAVES = (
-    type(None), bool, float, complex, type(...), MontyStdTypeProxy,
-    datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo,
-)  # fmt: skip
-_MAX_DEPTH = 50
 #: Maximum depth of nested calls of the code.
 _MAX_CALLS = 300
-_MAX_BITS = 4096
 #: Errors that exhaust the session. The next block gets a new one.
 _EXHAUSTED = (MemoryError, TimeoutError)
 _ERROR_CHARS = 2000
@@ -47,82 +39,59 @@ class _SubmittedError(Exception):
     """Raised by SUBMIT, so that nothing after it runs."""
 
 
-def check(value: Any, limit: int) -> None:
-    """Check that a value is plain and small. A shared part counts each time it appears.
+def encoded(value: Any, limit: int, *, skipkeys: bool = False) -> str:
+    """Return `value` as JSON. A shared part counts each time it appears.
 
     Args:
         value: Value from the sandbox.
-        limit: Maximum length of its text, approximate, in characters.
+        limit: Maximum length, in characters.
+        skipkeys: True to leave out keys that JSON does not have.
 
     Raises:
         ValueError: The value is too large or nested too deeply.
-        TypeError: The value is not plain.
+        TypeError: A key is not plain.
     """
-    unchecked: list[tuple[Any, int]] = [(value, 0)]
-    while unchecked:
-        item, depth = unchecked.pop()
-        limit -= len(item) if isinstance(item, str | bytes) else 1
-        if isinstance(item, int):
-            limit -= item.bit_length() // 4
-            if item.bit_length() > _MAX_BITS:
-                raise ValueError("a number is too large")
-        if limit < 0:
-            raise ValueError("it is too large")
-        if depth > _MAX_DEPTH:
-            raise ValueError(f"it is nested deeper than {_MAX_DEPTH} levels")
-        for inner in _inside(item):
-            unchecked.append((inner, depth + 1))
+    parts: list[str] = []
+    try:
+        for part in json.JSONEncoder(default=_plain, skipkeys=skipkeys).iterencode(value):
+            limit -= len(part)
+            if limit < 0:
+                raise ValueError
+            parts.append(part)
+    except (ValueError, RecursionError):
+        raise ValueError("it is too large or nested too deeply") from None
+    return "".join(parts)
 
 
-def _inside(item: Any) -> list[Any]:
-    if isinstance(item, Mapping):
-        return [*item.keys(), *item.values()]
-    if isinstance(item, list | tuple | set | frozenset):
-        return list(item)
-    if isinstance(item, BaseException):
-        return list(item.args)
-    if isinstance(item, MontyClassProxy):
-        return list(item.attributes.values())
-    if isinstance(item, (str, bytes, int, *_LEAVES)):
-        return []
-    raise TypeError(f"a {type(item).__name__} cannot leave the sandbox")
+def _plain(value: Any) -> Any:
+    if isinstance(value, MontyClassProxy):
+        return value.attributes
+    if isinstance(value, BaseException):
+        return value.args
+    return list(value) if isinstance(value, Set) else str(value)
 
 
 class Printed:
     """The printed text of a block: its beginning and its end, at most `limit` characters."""
 
     def __init__(self, limit: int) -> None:
-        self.limit = limit
+        self.half = max(limit - _MARK_CHARS, 0) // 2
         self.head = ""
         self.tail = ""
         self.omitted = 0
 
     def add(self, text: str) -> None:
         """Append `text`. Beyond the limit, only the newest characters are kept."""
-        half = max(self.limit - _MARK_CHARS, 0) // 2
-        room = half - len(self.head) if not self.tail else 0
+        room = 0 if self.tail else self.half - len(self.head)
         self.head += text[:room]
         tail = self.tail + text[room:]
-        self.tail = tail[max(len(tail) - half, 0) :]
+        self.tail = tail[max(len(tail) - self.half, 0) :]
         self.omitted += len(tail) - len(self.tail)
 
     def __str__(self) -> str:
         if not self.omitted:
             return self.head + self.tail
         return f"{self.head}\n... [{self.omitted:,} characters left out] ...\n{self.tail}"
-
-
-class Alarm:
-    """Time limit of this process in one block. The process ends when the time is over."""
-
-    def __init__(self, seconds: float) -> None:
-        self.left = seconds
-
-    def start(self) -> None:
-        signal.setitimer(signal.ITIMER_REAL, self.left)
-
-    def stop(self) -> None:
-        self.left = max(signal.setitimer(signal.ITIMER_REAL, 0)[0], 0.001)
 
 
 class Worker:
@@ -145,95 +114,91 @@ class Worker:
     def run(self) -> None:
         with self.pool:
             for line in sys.stdin:
-                print(_dump(self._block(json.loads(line))), flush=True)
+                print(json.dumps(self._block(**json.loads(line))), flush=True)
 
-    def _block(self, block: Mapping[str, Any]) -> dict[str, Any]:
+    def _block(self, code: str, inputs: dict[str, Any], tools: list[str]) -> dict[str, Any]:
         """Run one block. Return its printed text, and its result, submission or error."""
-        alarm = Alarm(2 * self.seconds + 2)
-        submitted: list[dict[str, Any]] = []
+        self.left = 2 * self.seconds + 2  # the alarm ends this process
+        submitted: list[Any] = []
 
         def submit(*args: Any, **kwargs: Any) -> None:
             try:
-                check([args, kwargs], self.output_chars)
+                value = json.loads(encoded([*args, *kwargs.values()], self.output_chars))
             except ValueError:
                 most = f"SUBMIT takes {self.output_chars} characters at most"
                 raise ValueError(most) from None
-            submitted.append({"args": json.loads(_dump(args)), "kwargs": json.loads(_dump(kwargs))})
+            submitted.append(value[0] if value else None)
             raise _SubmittedError
 
-        lookup = {name: self._tool(name, alarm) for name in block["tools"]}
+        functions = {**{name: self._tool(name) for name in tools}, "SUBMIT": submit}
         printed = Printed(self.output_chars)
-        alarm.start()
-        outcome = self._fed(block, {**lookup, "SUBMIT": submit}, printed)
-        alarm.stop()
+        self._alarm(on=True)
+        try:
+            if self.session is None:
+                self.session = self.pool.checkout(limits=self.limits, os_policy={"sleep": "zero"})
+                self.session.__enter__()
+            result = self.session.feed_run(
+                code,
+                inputs=inputs or None,
+                external_lookup=functions,
+                print_callback=lambda _, text: printed.add(text),
+            )
+            outcome: dict[str, Any] = {"result": self._shown(result)}
+        except MontySyntaxError as error:
+            outcome = {"syntax_error": str(error)[:_ERROR_CHARS]}
+        except (MontyCrashedError, MontyRuntimeError) as error:
+            outcome = self._failed(error)
+        self._alarm(on=False)
         if submitted:
             outcome = {"submitted": submitted[0]}
         return {"printed": str(printed), **outcome}
 
-    def _fed(
-        self, block: Mapping[str, Any], lookup: dict[str, Any], printed: Printed
-    ) -> dict[str, Any]:
-        try:
-            result = self._session().feed_run(
-                block["code"],
-                inputs=block["inputs"] or None,
-                external_lookup=lookup,
-                print_callback=lambda _, text: printed.add(text),
-            )
-        except MontySyntaxError as error:
-            return {"syntax_error": str(error)[:_ERROR_CHARS]}
-        except MontyCrashedError as error:
-            self._drop()
-            return {"error": str(error)[:_ERROR_CHARS], "reset": True}
-        except MontyRuntimeError as error:
-            reset = isinstance(error.exception(), _EXHAUSTED)
-            if reset:
-                self._drop()
+    def _failed(self, error: MontyCrashedError | MontyRuntimeError) -> dict[str, Any]:
+        """Describe an error, and drop the session if it cannot go on."""
+        if isinstance(error, MontyCrashedError):
+            text = str(error)
+            reset = True
+        else:
             text = error.display("type-msg")
-            mark = " ..." * (len(text) > _ERROR_CHARS)
-            return {"error": text[:_ERROR_CHARS] + mark, "reset": reset}
-        return {"result": self._shown(result)}
+            reset = isinstance(error.exception(), _EXHAUSTED)
+        if reset and self.session is not None:
+            self.session.__exit__(None, None, None)
+            self.session = None
+        mark = " ..." * (len(text) > _ERROR_CHARS)
+        return {"error": text[:_ERROR_CHARS] + mark, "reset": reset}
 
     def _shown(self, result: Any) -> str | None:
         try:
-            check(result, 20 * self.output_chars)
-        except (ValueError, TypeError) as error:
+            encoded(result, 20 * self.output_chars, skipkeys=True)
+        except ValueError as error:
             return f"(the value of the last line is not shown: {error})"
-        cut = Printed(self.output_chars)
-        cut.add("" if result is None else str(result))
-        return str(cut)
+        shown = Printed(self.output_chars)
+        shown.add("" if result is None else str(result))
+        return str(shown)
 
-    def _tool(self, name: str, alarm: Alarm) -> Callable[..., Any]:
+    def _tool(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
+            message = {"call": name, "args": args, "kwargs": kwargs}
             try:
-                check([args, kwargs], self.argument_chars)
-                message = _dump({"call": name, "args": args, "kwargs": kwargs})
+                line = encoded(message, self.argument_chars)
             except (ValueError, TypeError) as error:
                 raise type(error)(f"an argument of {name} is not allowed: {error}") from None
-            alarm.stop()
-            print(message, flush=True)
+            self._alarm(on=False)
+            print(line, flush=True)
             reply = json.loads(sys.stdin.readline())
-            alarm.start()
+            self._alarm(on=True)
             if "error" in reply:
                 raise getattr(builtins, reply["error"], RuntimeError)(reply["message"])
             return reply["value"]
 
         return call
 
-    def _session(self) -> MontySession:
-        if self.session is None:
-            self.session = self.pool.checkout(limits=self.limits, os_policy={"sleep": "zero"})
-            self.session.__enter__()
-        return self.session
-
-    def _drop(self) -> None:
-        if self.session is not None:
-            self.session.__exit__(None, None, None)
-        self.session = None
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, default=lambda v: list(v) if isinstance(v, Set) else str(v))
+    def _alarm(self, *, on: bool) -> None:
+        """Start or stop the clock whose end is the end of this process."""
+        if on:
+            signal.setitimer(signal.ITIMER_REAL, self.left)
+        else:
+            self.left = max(signal.setitimer(signal.ITIMER_REAL, 0)[0], 0.001)
 
 
 if __name__ == "__main__":
