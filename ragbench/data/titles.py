@@ -2,9 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import regex
 
@@ -17,17 +16,6 @@ _WORD = regex.compile(r"\w{3,}")
 #: Maximum number of passages to search by text: those of one question.
 _SEARCHED_BY_TEXT = 1000
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
-
-Named = Mapping[str, Sequence[Passage]]
-
-
-class _Forms(NamedTuple):
-    """Passages by title without bracket, by the part before a comma, and by each word."""
-
-    bare: Named
-    ranked: Named
-    words: Named
-
 
 class Titles:
     """Passages by title: exact, ignoring case, and by the name without its bracket."""
@@ -85,46 +73,38 @@ class Titles:
             return exact
         bare = _bare(subject)
         folded_question = fold(question)
-        forms = self._forms
-        candidates = forms.bare.get(bare, ())
-        named = []
-        for p in candidates:
-            if "(" in p.title and fold(p.title) in folded_question:
-                named.append(p)
-        if len(named) == 1:
-            return named[0]
-        by_pid = {}
+        candidates = self._keyed["title", bare]
+        with_bracket = [p for p in candidates if "(" in p.title]
+        named = _only([p for p in with_bracket if fold(p.title) in folded_question])
+        if named is not None:
+            return named
+        in_question = {}
         for word in _WORD.findall(bare):
-            for p in forms.words.get(word, ()):
-                by_pid[p.pid] = p
-        groups = (
-            candidates,
-            [p for p in by_pid.values() if _names(folded_question, p.title) and p.pid not in taken],
-            [p for p in forms.ranked.get(bare, ()) if p.pid not in taken],
-        )
-        for group in groups:
+            for p in self._keyed["word", word]:
+                if p.pid not in taken and _names(folded_question, p.title):
+                    in_question[p.pid] = p
+        ranked = [p for p in self._keyed["name before a comma", bare] if p.pid not in taken]
+        for group in (candidates, in_question.values(), ranked):
             stating = _only([p for p in group if fold(obj) in fold(p.text)])
             if stating is not None:
                 return stating
         return None
 
     @cached_property
-    def _forms(self) -> _Forms:
-        pairs = []
-        if not isinstance(self._corpus.passages, PassageSource):
-            pairs = [(_bare(p.title), p) for p in self._corpus]
-        return _Forms(
-            _grouped(pairs),
-            _grouped((bare.split(", ")[0], p) for bare, p in pairs if ", " in bare),
-            _grouped((word, p) for bare, p in pairs for word in set(_WORD.findall(bare))),
-        )
-
-
-def _grouped(pairs: Iterable[tuple[str, Passage]]) -> Named:
-    groups: dict[str, list[Passage]] = defaultdict(list)
-    for name, passage in pairs:
-        groups[name].append(passage)
-    return groups
+    def _keyed(self) -> dict[tuple[str, str], list[Passage]]:
+        """Passages by parts of their titles."""
+        keyed: dict[tuple[str, str], list[Passage]] = defaultdict(list)
+        if isinstance(self._corpus.passages, PassageSource):
+            return keyed
+        for passage in self._corpus:
+            bare = _bare(passage.title)
+            keyed["title", bare].append(passage)
+            name, comma, _ = bare.partition(", ")
+            if comma:
+                keyed["name before a comma", name].append(passage)
+            for word in set(_WORD.findall(bare)):
+                keyed["word", word].append(passage)
+        return keyed
 
 
 def _bare(title: str) -> str:
