@@ -55,7 +55,7 @@ def cluster_keys(
     keys += [f"passage:{pid}" for pid in gold_pids]
     keys += [f"step:{step['question']}:{step['answer']}" for step in decomposition]
     if not keys:
-        keys = [f"wording:{_text(key)}" for key in repeat_keys(question, answers)]
+        keys = [f"wording:{key}" for key in repeat_keys(question, answers)]
     return [f"question:{question_key(question)}", *keys]
 
 
@@ -85,12 +85,3 @@ def linked(keys: Sequence[Iterable[Hashable]]) -> list[int]:
             a, b = sorted((root(holder.setdefault(key, i)), root(i)))
             parent[b] = a
     return list(map(root, range(len(keys))))
-
-
-def _text(key: Hashable) -> str:
-    """Return a key of `repeat_keys` as text that does not depend on the order of a set."""
-    if isinstance(key, frozenset):
-        return " ".join(sorted(key))
-    if isinstance(key, tuple):
-        return "|".join(map(_text, key))
-    return str(key)

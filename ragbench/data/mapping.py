@@ -8,15 +8,13 @@ record, the field and the option that maps it.
 """
 
 import re
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, ClassVar, NoReturn, TypeVar
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ragbench.data.readers import Row, kind_of
-from ragbench.data.values import plain, unpacked
+from ragbench.data.values import unpacked
 from ragbench.errors import DataError
 
 #: Maximum length of a message, because a quoted value may have any length.
@@ -31,14 +29,20 @@ class Record(BaseModel):
     #: Option that maps the user's field names to ours. Blank if there is none.
     option: ClassVar[str] = ""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, data: Any) -> Any:
+        """Return the fields without nulls: a null is an absent field."""
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if value is not None}
+
 
 Model = TypeVar("Model", bound=Record)
 
 
 def validate(model: type[Model], row: Row) -> Model:
-    """Validate a row as `model`. A null is an absent field.
-
-    In a field of lists or objects, a text that is a JSON list or object is parsed.
+    """Validate a row as `model`.
 
     Args:
         model: Class of the record.
@@ -52,13 +56,8 @@ def validate(model: type[Model], row: Row) -> Model:
     """
     if not isinstance(row.data, dict):
         raise DataError(f"{row.where}: must be an object, not {kind_of(row.data)}")
-    structured = _structured(model)
-    data: dict[str, Any] = {}
-    for name, value in row.data.items():
-        if value is not None:
-            data[name] = plain(unpacked(value)) if name in structured else value
     try:
-        return model.model_validate(data)
+        return model.model_validate(row.data)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_context=False)[0]
     field = ".".join(map(str, problem["loc"])) or "record"
@@ -90,30 +89,6 @@ def missing(model: type[Record], row: Row, field: str) -> str:
     present = ", ".join(str(k) for k, v in row.data.items() if v is not None)[:200]
     ours = field.removeprefix("_")
     return f"is missing; there are {present}: give {model.option} {ours}=NAME to read one of these"
-
-
-@cache
-def _structured(model: type[Record]) -> frozenset[str]:
-    """Return the names, in a file, of the fields that are lists or objects."""
-    fields: set[str] = set()
-    for name, field in model.model_fields.items():
-        if not _is_structured(field.annotation):
-            continue
-        alias = field.validation_alias
-        if isinstance(alias, AliasChoices):
-            fields.update(choice for choice in alias.choices if isinstance(choice, str))
-        else:
-            fields.add(alias if isinstance(alias, str) else name)
-    return frozenset(fields)
-
-
-def _is_structured(kind: Any) -> bool:
-    origin = get_origin(kind)
-    if origin is Annotated:
-        return _is_structured(get_args(kind)[0])
-    if origin in (Union, types.UnionType):
-        return any(map(_is_structured, get_args(kind)))
-    return origin is not None
 
 
 def fail(row: Row, field: str, message: str) -> NoReturn:

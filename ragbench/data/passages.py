@@ -5,10 +5,10 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import dspy
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
 from ragbench.data.answers import Id, Text
 from ragbench.data.base import DATASETS
@@ -16,6 +16,7 @@ from ragbench.data.documents import Account, is_document, read_documents
 from ragbench.data.mapping import Record, fail, map_rows, validate
 from ragbench.data.passage_file import is_large, stored_passages
 from ragbench.data.readers import Row, read_json, read_rows
+from ragbench.data.values import unpacked
 from ragbench.errors import DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.sentences import split_sentences
@@ -176,7 +177,7 @@ class CorpusRecord(Record):
         None, validation_alias=AliasChoices("text", "paragraph_text", "page_snippet")
     )
     contents: Text | None = None
-    sentences: list[Text] | None = None
+    sentences: Annotated[list[Text], BeforeValidator(unpacked)] | None = None
     document: Id = ""
     is_supporting: bool = False
 

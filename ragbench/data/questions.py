@@ -17,12 +17,14 @@ from ragbench.data.mapping import Record, fail, map_fields, missing, validate
 from ragbench.data.passages import CorpusRecord
 from ragbench.data.readers import Row
 from ragbench.data.titles import Titles
+from ragbench.data.values import unpacked
 from ragbench.passages import Passage
 from ragbench.settings import DataSettings
 
 
 def from_columns(value: Any) -> Any:
-    """Convert columns, in which the hub may store a list of objects, back into objects."""
+    """Parse a list in text form. Convert columns, in which the hub stores objects, to objects."""
+    value = unpacked(value)
     if isinstance(value, dict) and all(isinstance(column, list) for column in value.values()):
         rows = zip(*value.values(), strict=True)
         return [dict(zip(value, row, strict=True)) for row in rows]

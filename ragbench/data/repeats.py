@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from ragbench.text_normalization import question_key
 
@@ -17,7 +17,7 @@ _FUNCTION_WORDS = frozenset(_WORDS.split())
 _LEAST_SHARED = 2
 
 
-def repeat_keys(question: str, answers: Sequence[str]) -> list[Hashable]:
+def repeat_keys(question: str, answers: Sequence[str]) -> list[str]:
     """Return the keys that `question` shares with other wordings of it.
 
     Two wordings share a key if they have the same content words, in any order. If they also have
@@ -34,15 +34,15 @@ def repeat_keys(question: str, answers: Sequence[str]) -> list[Hashable]:
         key = word.lower()
         if key not in _FUNCTION_WORDS:
             content[key] = content.get(key, True) and word.islower() and not word.isnumeric()
-    every = frozenset(content)
-    if len(every) < _LEAST_SHARED:
+    if len(content) < _LEAST_SHARED:
         return [question_key(question)]
-    keys: list[Hashable] = [every]
+    keys = [" ".join(sorted(content))]
     if not answers:
         return keys
     answer = question_key(answers[0])
-    keys.append((every, answer))
+    keys.append(f"{keys[0]}|{answer}")
     for word, may_differ in content.items():
-        if may_differ and len(every) > _LEAST_SHARED:
-            keys.append((every - {word}, answer))
+        if may_differ and len(content) > _LEAST_SHARED:
+            others = sorted(content.keys() - {word})
+            keys.append(f"{' '.join(others)}|{answer}")
     return keys

@@ -17,6 +17,7 @@ _WORD = regex.compile(r"\w{3,}")
 _SEARCHED_BY_TEXT = 1000
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
 
+
 class Titles:
     """Passages by title: exact, ignoring case, and by the name without its bracket."""
 

@@ -47,9 +47,8 @@ def _as_names(value: Any) -> Any:
 
 def _no_text(value: Any) -> Any:
     """Return an empty tuple for the evidence of GraphRAG-Bench, which is a text."""
-    if isinstance(value, str):
-        return ()
-    return value
+    value = unpacked(value)
+    return () if isinstance(value, str) else value
 
 
 class PredictionRecord(Record):
@@ -68,9 +67,9 @@ class PredictionRecord(Record):
     passages: Annotated[tuple[Text, ...], BeforeValidator(_as_names)] | None = Field(
         None, validation_alias=AliasChoices("passages", "context", "retrieved_ids")
     )
-    supporting_facts: tuple[tuple[Text, Whole], ...] = ()
+    supporting_facts: Annotated[tuple[tuple[Text, Whole], ...], BeforeValidator(unpacked)] = ()
     evidence: Annotated[tuple[tuple[Text, Text, Text], ...], BeforeValidator(_no_text)] = ()
-    support_idxs: tuple[Whole, ...] | None = Field(
+    support_idxs: Annotated[tuple[Whole, ...], BeforeValidator(unpacked)] | None = Field(
         None, validation_alias=AliasChoices("support_idxs", "predicted_support_idxs")
     )
     answerable: bool | None = Field(

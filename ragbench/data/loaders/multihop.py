@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, Field, StrictBool
+from pydantic import AliasChoices, BeforeValidator, Field, StrictBool
 
 from ragbench.data.answers import Id, NonBlank, Text
 from ragbench.data.base import Dataset, HubSource, data_set
@@ -23,6 +23,7 @@ from ragbench.data.passages import read_corpus
 from ragbench.data.questions import QuestionRecord, make_item, read_questions, tuples_of
 from ragbench.data.readers import Row, read_rows
 from ragbench.data.titles import Titles
+from ragbench.data.values import unpacked
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Passage
 from ragbench.settings import DataSettings
@@ -42,7 +43,7 @@ class MultiHopRecord(QuestionRecord):
     evidences: Annotated[Triples, tuples_of("fact", "relation", "entity")] = Field(
         (), validation_alias=AliasChoices("evidences", "evidence")
     )
-    evidences_id: Ids = ()
+    evidences_id: Annotated[Ids, BeforeValidator(unpacked)] = ()
 
 
 class AliasRecord(Record):
