@@ -8,6 +8,7 @@ import dspy
 import pytest
 
 import ragbench as rb
+from ragbench.data.user_data import own_dataset
 from ragbench.errors import RagbenchError
 from tests.fake_server import FakeServer, Hit, plausible
 from tests.kills import write_questions
@@ -173,14 +174,11 @@ def test_the_examples_of_the_docs_run(server: FakeServer) -> None:
     ],
 )
 def test_answers_of_an_example_are_those_of_a_file(given: Any, answers: list[str]) -> None:
-    from ragbench.data.user_data import _example
-
-    assert _example(dspy.Example(question="Who?", **given), {}).answers == answers
+    example = dspy.Example(question="Who?", **given)
+    assert own_dataset({"test": [example]}).every[0].answers == answers
 
 
 @pytest.mark.parametrize("given", [{"answer": {"t": 1}}, {"answers": [" "]}, {"answer": b"\xff"}])
 def test_what_is_no_answer_of_an_example_is_one_line(given: Any) -> None:
-    from ragbench.data.user_data import _example
-
-    with pytest.raises(RagbenchError, match=r"^answers?=[^\n]+is not an answer"):
-        _example(dspy.Example(question="Who?", **given), {})
+    with pytest.raises(RagbenchError, match=r"^an example: field 'answers?[^\n]+$"):
+        own_dataset({"test": [dspy.Example(question="Who?", **given)]})

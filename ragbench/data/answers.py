@@ -26,7 +26,8 @@ _ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
 _NUMBER = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
 
 
-def _printable(value: str) -> str:
+def printable(value: str) -> str:
+    """Return `value`. Raises ValueError if it holds a NUL or half of a surrogate pair."""
     if "\x00" in value:
         raise ValueError("holds a NUL character")
     try:
@@ -117,7 +118,7 @@ def as_answers(value: Any) -> Any:
     return answers
 
 
-_Plain = Annotated[StrictStr, AfterValidator(_printable)]
+_Plain = Annotated[StrictStr, AfterValidator(printable)]
 #: Any text, not stripped, with decoded HTML entities.
 Text = Annotated[_Plain, AfterValidator(decoded)]
 #: Non-blank text, stripped.

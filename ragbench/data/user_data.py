@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import dspy
 
-from ragbench.data.answers import answers_of
+from ragbench.data.answers import Answers, Id, Text, printable
 from ragbench.data.base import DATASETS, Dataset, Source, Split, as_json, make_example
-from ragbench.data.mapping import map_rows
+from ragbench.data.mapping import Record, fail, map_rows, missing, validate
 from ragbench.data.passages import name_documents
 from ragbench.data.readers import Row
 from ragbench.errors import ConfigError
@@ -93,7 +93,10 @@ def passages_of(corpus: Iterable[Passage | str] | None) -> tuple[Passage, ...]:
         if not isinstance(item, Passage | str):
             raise ConfigError(f"corpus has {repr(item)[:80]}; give each as a Passage or as text")
         if isinstance(item, str):
-            item = Passage(f"p{number}", "", _text(item, "corpus"))
+            try:
+                item = Passage(f"p{number}", "", printable(item))
+            except ValueError as error:
+                raise ConfigError(f"corpus has {repr(item)[:80]}, which {error}") from None
         passages.append(item)
     return tuple(passages)
 
@@ -104,30 +107,30 @@ def _row(example: dspy.Example | Mapping[str, Any]) -> Row:
     return Row("an example", dict(example.items()))
 
 
+class ExampleRecord(Record):
+    """Fields of an example that every one needs, and its id."""
+
+    option = "field"
+
+    qid: Id = ""
+    question: Text
+    answer: Answers = ()
+    answers: Answers = ()
+
+
 def _example(
     row: Row, example: dspy.Example | Mapping[str, Any], paths: Mapping[str, str]
 ) -> dspy.Example:
     """Return an example with our field names for question, answers and id."""
-    fields = {k: v for k, v in row.data.items() if v is not None or k not in paths}
-    question = fields.pop("question", None)
-    answers: list[str] = []
-    for name in ("answer", "answers"):
-        value = fields.pop(name, None)
-        try:
-            answers += answers_of(value)
-        except ValueError as error:
-            raise ConfigError(
-                f"{name}={repr(value)[:80]} of an example is not an answer ({error}); give a text, "
-                "a number, True or False, or a list of these"
-            ) from None
-    if not question or not answers:
-        present = ", ".join(map(str, example.keys()))
-        raise ConfigError(
-            "an example needs a question, and an answer or a list of answers; this one has "
-            f"{present}: give field={{'answer': NAME}} if they have other names"
-        )
-    question = _text(question, "the question of an example")
-    qid = str(fields.pop("qid", "") or hashlib.sha256(question.encode()).hexdigest()[:12])
+    record = validate(ExampleRecord, row)
+    answers = [*record.answer, *record.answers]
+    if not answers or not record.question:
+        name = "answer" if record.question else "question"
+        fail(row, name, missing(ExampleRecord, row, name))
+    fields = {k: v for k, v in row.data.items() if k not in ExampleRecord.model_fields}
+    for name in paths:
+        if fields.get(name, name) is None:  # Only other examples have this field.
+            del fields[name]
     own_fields = {}
     for path in paths.values():
         name = path.partition(".")[0]
@@ -135,16 +138,9 @@ def _example(
             own_fields[name] = example[name]
     if own_fields:
         fields["own_fields"] = own_fields
-    complete = make_example(qid=qid, question=question, answers=answers, **fields)
+    qid = record.qid or hashlib.sha256(record.question.encode()).hexdigest()[:12]
+    complete = make_example(qid=qid, question=record.question, answers=answers, **fields)
     declared = getattr(example, "_input_keys", None)  # Set by `with_inputs`.
     complete._input_keys = {"question", *(declared or ())}
     as_json(dict(complete.items()))  # Fails early if a field cannot be stored.
     return complete
-
-
-def _text(value: object, name: str) -> str:
-    if not isinstance(value, str):
-        raise ConfigError(f"{name} is {repr(value)[:80]}, which is not a text")
-    if "\x00" in value or value != value.encode("utf-8", "replace").decode():
-        raise ConfigError(f"{name} holds a NUL or half of a surrogate pair: {repr(value)[:80]}")
-    return value
