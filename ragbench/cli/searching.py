@@ -170,7 +170,7 @@ def _measure(
     path = out or Path("runs") / f"retrieve-{dataset.name}-{dataset.setting}-{split}.json"
     output = Output(path, "retrieve", force)
     output.check()
-    examples = dataset.select(split, config.limit, answered=False)
+    examples = dataset.select(split, config.limit)
     gold = gold_of(examples)
     questions = {}
     for example in examples:

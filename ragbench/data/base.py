@@ -48,7 +48,7 @@ class Dataset:
         return self.questions or [e for examples in self.splits.values() for e in examples]
 
     def select(
-        self, split: Split | Literal["all"], limit: int | None = None, *, answered: bool = True
+        self, split: Split | Literal["all"], limit: int | None = None
     ) -> Sequence[dspy.Example]:
         """Select questions of a split.
 
@@ -58,13 +58,12 @@ class Dataset:
         Args:
             split: Name of the split, or `all`.
             limit: Maximum number of questions. None: all of them.
-            answered: Require gold answers.
 
         Returns:
             The examples.
 
         Raises:
-            ConfigError: There are no such questions, or they are `answered` and one has no answer.
+            ConfigError: There are no such questions.
         """
         every = self.every
         chosen = every
@@ -74,10 +73,6 @@ class Dataset:
             sizes = (f"{name} ({len(held)})" for name, held in self.splits.items() if held)
             listing = ", ".join(sizes) or "none"
             raise ConfigError(f"{self.name} has no {split} questions; it has {listing}")
-        if answered and not all(example.answers for example in chosen):
-            raise ConfigError(
-                f"{self.name} has questions without gold answers; use `ragbench retrieve` instead"
-            )
         if limit is not None and limit < len(chosen):
             return chosen[:limit]
         qids = {example.qid for example in chosen}

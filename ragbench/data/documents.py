@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ragbench.data.document_readers import DOCUMENTS, READERS
-from ragbench.data.tables import is_saved_dataset
-from ragbench.data.text_files import check_regular, first_line
+from ragbench.data.text_files import check_regular, first_line, is_saved_dataset
 from ragbench.errors import DataError, MissingExtraError, RagbenchError
 from ragbench.logs import get
 

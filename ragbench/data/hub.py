@@ -5,7 +5,6 @@ The published files have no known checksums. Their checksums are recorded after 
 recorded when they are first read.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -143,13 +142,9 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
                 file = name.format(config=config)
                 came = huggingface_hub.hf_hub_download(source.repo, file, repo_type="dataset")
                 shutil.copyfile(came, work / target)
-        tables = {}
         if not source.questions:
-            tables = datasets.load_dataset(source.repo, config)
-        for name, rows in tables.items():
-            with (work / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
-                for row in rows:
-                    lines.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            for name, rows in datasets.load_dataset(source.repo, config).items():
+                rows.to_parquet(work / f"{name}.parquet")
         if folder.exists():
             folder.rmdir()  # empty
         os.replace(work, folder)

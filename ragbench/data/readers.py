@@ -10,14 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from ragbench.data.tables import (
-    Rows,
-    excel_rows,
-    is_saved_dataset,
-    parquet_rows,
-    saved_rows,
-    text_rows,
-)
+from ragbench.data.tables import Rows, excel_rows, parquet_rows, text_rows
 from ragbench.data.text_files import check_regular, first_line, opened, read_text
 from ragbench.errors import DataError
 
@@ -33,7 +26,7 @@ _OTHER = {
     ".xz": "unpack it by `unxz -k FILE`",
     ".zst": "unpack it by `unzstd FILE`",
     ".zip": "unpack it by `unzip FILE`",
-    ".arrow": "give the folder that `save_to_disk` wrote, or write it by `to_parquet`",
+    ".arrow": "write it by `Dataset.to_parquet`",
 }
 _KINDS = {
     "dict": "an object",
@@ -74,16 +67,12 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
     JSON lines and tables are streamed, so a file may have gigabytes.
 
     Args:
-        path: File, or a folder that `Dataset.save_to_disk` wrote.
+        path: File.
         encoding: Encoding of a text that is neither UTF-8 nor UTF-16 with its mark.
 
     Raises:
         DataError: The file cannot be read, is malformed, or changed while it was read.
     """
-    if is_saved_dataset(path):
-        for place, record in saved_rows(path):
-            yield Row(f"{path}: {place}", record)
-        return
     suffix = path.suffix.lower()
     if suffix in _OTHER:
         raise DataError(f"{path}: {suffix} files are not supported; {_OTHER[suffix]}")

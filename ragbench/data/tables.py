@@ -1,10 +1,9 @@
-"""Read tables record by record: CSV, TSV, Excel, Parquet, `save_to_disk` folders.
+"""Read tables record by record: CSV, TSV, Excel, Parquet.
 
 pandas infers a type for each column and changes texts such as 007, so `csv` reads text tables.
 """
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -135,32 +134,6 @@ def parquet_rows(path: Path) -> Rows:
             yield from _records(path, file.iter_batches(batch_size=_ROWS_AT_ONCE))
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file ({first_line(error)})") from None
-
-
-def is_saved_dataset(path: Path) -> bool:
-    """Return True if `path` is a folder that `Dataset.save_to_disk` wrote."""
-    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
-
-
-def saved_rows(path: Path) -> Rows:
-    """Yield the records of a folder that `Dataset.save_to_disk` wrote."""
-    with needs_extra(str(path)):
-        import pyarrow as pa
-
-    if not (path / "state.json").is_file():
-        subfolders = ", ".join(sorted(sub.name for sub in path.iterdir() if sub.is_dir()))
-        raise DataError(
-            f"{path}: holds the parts {subfolders[:100]}; give one, such as {path}/test"
-        )
-    try:
-        with reading(path):
-            state = json.loads((path / "state.json").read_text())
-            for entry in state["_data_files"]:
-                data_file = path / Path(entry["filename"]).name
-                with data_file.open("rb") as file, pa.ipc.open_stream(file) as stream:
-                    yield from _records(data_file, stream)
-    except (pa.ArrowException, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a saved data set ({first_line(error)})") from None
 
 
 def _records(path: Path, batches: Iterable[Any]) -> Rows:

@@ -21,8 +21,15 @@ def check_regular(path: Path) -> tuple[int, int]:
         status = path.stat()
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "no regular file"
+        if is_saved_dataset(path):
+            kind = "a folder of `save_to_disk`; write a file by `Dataset.to_parquet`"
         raise DataError(f"{path}: cannot be read (it is {kind})")
     return status.st_size, status.st_mtime_ns
+
+
+def is_saved_dataset(path: Path) -> bool:
+    """Return True if `path` is a folder that `Dataset.save_to_disk` wrote."""
+    return (path / "state.json").is_file() or (path / "dataset_dict.json").is_file()
 
 
 def read_text(path: Path, encoding: str = "") -> str:

@@ -121,7 +121,7 @@ def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, ca
     assert first[0] == 0, first
     monkeypatch.setattr(datasets, "load_dataset", None)
     folder = cache_root() / "data" / "hotpotqa--hotpot_qa" / "distractor"
-    parts = [folder / "train.jsonl", folder / "validation.jsonl"]
+    parts = [folder / "train.parquet", folder / "validation.parquet"]
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in parts]
     assert (folder / "SHA256SUMS").read_text().splitlines() == sums
     assert all(str(path) in first[1] for path in parts)
@@ -130,7 +130,7 @@ def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, ca
     spec = DataSettings(dataset="hotpotqa", hub=True)
     assert {e.qid for e in load_dataset(spec).splits["test"]} == {"h0", "h1", "h2", "h3"}
     parts[1].write_bytes(parts[1].read_bytes().replace(b"Maker 0", b"Maker 9"))
-    with pytest.raises(DataError, match=r"validation\.jsonl differs from the downloaded file"):
+    with pytest.raises(DataError, match=r"validation\.parquet differs from the downloaded file"):
         load_dataset(spec)
     assert run(capsys, "fetch", "hotpotqa")[0] == 2
 

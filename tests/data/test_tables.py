@@ -1,10 +1,8 @@
 """Tables as common programs write them, and files that are refused with what to do."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,19 +39,13 @@ def test_table_of_a_common_program_is_read(
     assert row.data == ROW
 
 
-def test_saved_dataset_is_read_or_its_parts_are_named(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        part = datasets.Dataset.from_list([ROW, {**ROW, "id": "q2", "question": "Where?"}])
-        part.save_to_disk(tmp_path / "one")
-        datasets.DatasetDict({"dev": part}).save_to_disk(tmp_path / "all")
-    for folder in (tmp_path / "one", tmp_path / "all" / "dev"):
-        rows = list(read_rows(folder))
-        assert [row.data["id"] for row in rows] == ["q1", "q2"]
-        spec = DataSettings(dataset="jsonl", data_file=folder)
-        assert [example.answers for example in load_dataset(spec).every] == [["Ann Bo"]] * 2
-    with pytest.raises(DataError, match="holds the parts dev; give one"):
-        list(read_rows(tmp_path / "all"))
+@pytest.mark.parametrize("name", ["state.json", "dataset_dict.json"])
+def test_saved_dataset_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(DataError, match="to_parquet"):
+        list(read_rows(tmp_path))
+    with pytest.raises(DataError, match="to_parquet"):
+        load_dataset(DataSettings(dataset="documents", corpus_file=tmp_path))
 
 
 @pytest.mark.parametrize(
