@@ -17,12 +17,9 @@ CLASSES = {
 #: Part of the package -> public functions with two or more parameters and without `Args:`. A
 #: ceiling may only fall.
 CEILINGS = {
-    "cli": 9,
     "data": 10,
-    "experiments": 89,
     "lms": 49,
     "programs": 23,
-    "signatures": 1,
 }
 
 
@@ -51,7 +48,8 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
     owners: list[ast.ClassDef | None] = [None]
     owners += [node for node in tree.body if isinstance(node, ast.ClassDef)]
     for owner in owners:
-        if owner and owner.name.startswith("_"):
+        bases = " ".join(map(ast.unparse, owner.bases)) if owner else ""
+        if "click." in bases or (owner and owner.name.startswith("_")):
             continue
         for node in owner.body if owner else tree.body:
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
@@ -60,7 +58,8 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
             decorators = " ".join(map(ast.unparse, node.decorator_list))
             if node.name == "forward" or "command" in decorators or "overload" in decorators:
                 continue
-            if len(parameters_of(node)) < 2 or is_override(owner, node.name):
+            is_stub = ast.unparse(node.body[-1]) == "..."
+            if is_stub or len(parameters_of(node)) < 2 or is_override(owner, node.name):
                 continue
             if "Args:" not in (ast.get_docstring(node) or ""):
                 yield f"{owner.name}.{node.name}" if owner else node.name

@@ -194,7 +194,13 @@ _AS_WRITTEN = ("header", "price_for")
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Parse `NAME=VALUE` texts into a mapping. The values stay texts."""
+    """Parse `NAME=VALUE` texts into a mapping. The values stay texts.
+
+    Args:
+        ctx: Context of click.
+        param: Option.
+        values: Texts `NAME=VALUE`.
+    """
     parsed: dict[str, str] = {}
     for text in values:
         key, equals, value = text.partition("=")

@@ -155,7 +155,15 @@ def versions() -> dict[str, str]:
 
 
 def save_program(program: RAGProgram, path: Path) -> str:
-    """Write the JSON state of `program` to `path` in one step and return the file's SHA-256."""
+    """Write the JSON state of a program in one step. Return the SHA-256 of the file.
+
+    Args:
+        program: The program.
+        path: File to write.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
     try:
         make_folder(path.parent)
         with TemporaryDirectory() as folder:
@@ -169,7 +177,14 @@ def save_program(program: RAGProgram, path: Path) -> str:
 
 
 def write_sidecar(folder: Path, sidecar: Sidecar) -> None:
-    """Write the sidecar; it comes last, so a folder that has one is whole."""
+    """Write the metadata of a compiled program.
+
+    Call this last: a folder with metadata is complete.
+
+    Args:
+        folder: Folder of the compiled program.
+        sidecar: The metadata.
+    """
     write_json(folder / SIDECAR, sidecar.model_dump(mode="json"))
 
 
@@ -197,9 +212,18 @@ def read_sidecar(folder: Path) -> Sidecar:
 
 
 def load_artefact(folder: Path, program: RAGProgram) -> Sidecar:
-    """Load the compiled state of `folder` into `program`, after every check, and give its sidecar.
+    """Load a compiled state into a program after all checks.
 
-    `program` must be of the same name, variant and knobs, with predictors of the same fields.
+    Args:
+        folder: Folder of the compiled program.
+        program: Program that receives the state. It must have the same name, variant and
+            parameters, and predictors of the same fields.
+
+    Returns:
+        The metadata of the compiled program.
+
+    Raises:
+        RunError: The folder is damaged, or of another program or version of DSPy.
     """
     from ragbench.optimizers import OPTIMIZERS
 
@@ -265,7 +289,13 @@ def _read_state(folder: Path, sidecar: Sidecar) -> dict[str, Any]:
 
 
 def read_predictor(path: Path, name: str, predictor: Any, state: Any) -> None:
-    """Load `state` from the file `path` into the predictor `name`.
+    """Load a stored state into a predictor.
+
+    Args:
+        path: File with the state, for messages.
+        name: Name of the predictor.
+        predictor: Predictor that receives the state.
+        state: The state.
 
     Raises:
         RunError: It is malformed, or it has an LM.
@@ -322,9 +352,15 @@ def data_card(
 def assert_held_out(
     data: DataCard, examples: Sequence[dspy.Example], *, dataset: str | None = None
 ) -> None:
-    """Do nothing if no question of `examples` was used to compile, by id or by normalised text.
+    """Check that no question was used to compile, by id or by normalized text.
 
-    Ids are left out where `dataset` names another data set, whose ids mean other questions.
+    Args:
+        data: Data of the compile.
+        examples: Questions of the evaluation.
+        dataset: Name of their data set. Ids are compared if it is that of the compile, or None.
+
+    Raises:
+        DataError: A question was used to compile.
     """
     same = dataset in (None, data.name)
     if shared := _shared([data.train, data.validation], examples, by_id=same):
@@ -348,9 +384,13 @@ def _shared(
 
 
 def warn_of_shared_passages(data: DataCard, examples: Sequence[dspy.Example]) -> None:
-    """Warn where questions need a gold passage that one of those compiled with needed.
+    """Warn if questions need a gold passage that a question of the compile needed.
 
-    Such a question may be another's in other words, also in another file.
+    Such questions may be rephrasings, also across files.
+
+    Args:
+        data: Data of the compile.
+        examples: Questions of the evaluation.
     """
     learned = {*data.train.passages, *data.validation.passages}
     shared = [str(example.qid) for example in examples if learned & _passages_of(example)]

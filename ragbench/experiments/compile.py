@@ -57,9 +57,17 @@ def compile_program(
     like: RunContext | None = None,
     watch: ProgressListener = SILENT,
 ) -> Path:
-    """Compile, or continue a compile that was cut off, and return the artefact's folder.
+    """Compile a program, or continue an interrupted compile.
 
-    Data and retriever are shared with `like` where that is of the same ones.
+    Args:
+        config: Config of the run.
+        settings: Settings of the compile.
+        on_message: Function that receives messages.
+        like: Context whose data and retriever are reused if they are the same.
+        watch: Listener of progress.
+
+    Returns:
+        The folder of the compiled program.
     """
     plan = make_plan(config, settings, like=like)
     with store.locked(plan.folder):

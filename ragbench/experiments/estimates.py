@@ -59,7 +59,12 @@ NOTHING = EstimatedUsage()
 
 
 def each_of(pick: Callable[[Any], float], spends: Iterable[EstimatedUsage]) -> EstimatedUsage:
-    """Apply `pick` to each amount of all `spends`."""
+    """Apply a function to each amount of several usages.
+
+    Args:
+        pick: Function of the values of one amount, such as `max`.
+        spends: Usages.
+    """
     return EstimatedUsage(*map(pick, zip(*spends, strict=True)))
 
 
@@ -79,7 +84,14 @@ class Estimate:
     def times(
         self, low: float, high: float, title: str = "", notes: Sequence[str] = ()
     ) -> Estimate:
-        """Estimate `low` to `high` times this."""
+        """Multiply the estimate by a factor from `low` to `high`.
+
+        Args:
+            low: Smallest factor.
+            high: Largest factor.
+            title: Title of the estimate.
+            notes: Notes below the estimate.
+        """
         likely = self.likely.times((low + high) / 2)
         return Estimate(title, self.low.times(low), likely, self.high.times(high), notes)
 
@@ -104,14 +116,25 @@ class Estimate:
 
 
 def in_all(title: str, estimates: Sequence[Estimate], notes: Sequence[str] = ()) -> Estimate:
-    """Add up `estimates`."""
+    """Return the sum of estimates.
+
+    Args:
+        title: Title of the sum.
+        estimates: Estimates to add up.
+        notes: Notes below the sum.
+    """
     ends = map(operator.attrgetter, ("low", "likely", "high"))
     low, likely, high = (each_of(sum, map(end, estimates)) for end in ends)
     return Estimate(title, low, likely, high, notes)
 
 
 def one_call(prompt: int, lm: RagbenchLM | None) -> Estimate:
-    """Estimate a call with a prompt of `prompt` tokens."""
+    """Estimate the cost of one call.
+
+    Args:
+        prompt: Tokens of the prompt.
+        lm: LM of the call. None if unknown.
+    """
     longest = int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
     pricing = lm.pricing if lm else Pricing()
     spends = []
@@ -158,7 +181,14 @@ class QuestionCost:
     def times(
         self, low: float, high: float, title: str = "", notes: Sequence[str] = ()
     ) -> Estimate:
-        """Estimate `low` to `high` questions, or runs of the program."""
+        """Estimate the cost of `low` to `high` questions, or runs of the program.
+
+        Args:
+            low: Smallest number of questions.
+            high: Largest number of questions.
+            title: Title of the estimate.
+            notes: Notes below the estimate.
+        """
         least = self.least.times(low)
         most = self.most.times(high)
         if len(self.measured) < LEAST or not high:
@@ -185,9 +215,13 @@ def _ends(column: Sequence[float], low: float, high: float) -> tuple[float, floa
 
 
 def question_cost(run_context: RunContext, records: StoredRecords | None = None) -> QuestionCost:
-    """Measure the cost of one question on the finished ones of the run, or on `records`.
+    """Measure the cost of one question on finished questions.
 
-    With fewer than three of them only the bounds are known.
+    With fewer than three finished questions, only the bounds are known.
+
+    Args:
+        run_context: Context of the run.
+        records: Records to measure. None: those of the run.
     """
     if records is None:
         records = read_records(run_context.config.folder())
@@ -304,7 +338,13 @@ def index_notes(run_context: RunContext) -> Iterator[str]:
 
 
 def run_pilot(run_context: RunContext, n: int, watch: ProgressListener = SILENT) -> Evaluation:
-    """Run the first `n` questions. Their records are the first ones of the run."""
+    """Run the first `n` questions. Their records are the first ones of the run.
+
+    Args:
+        run_context: Context of the run.
+        n: Number of questions.
+        watch: Listener of progress.
+    """
     examples = run_context.examples[:n]
     return run(replace(run_context, examples=examples), watch=watch, title=run_context.title)
 

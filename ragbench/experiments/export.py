@@ -99,7 +99,12 @@ class Column(NamedTuple):
     amount: str = ""
 
     def value(self, run: ExportedRun, record: Record) -> Any:
-        """Return the value for a question; None if missing or unknown."""
+        """Return the value of a question. None if it is missing or unknown.
+
+        Args:
+            run: The run.
+            record: Record of the question.
+        """
         return record.known(self.amount, self.of(run, record))
 
 

@@ -48,7 +48,12 @@ class Outcome:
 
 
 def judge(plan: Plan, outcome: Outcome) -> Outcome:
-    """Return `outcome` with its word, and with the uncompiled program if that is selected."""
+    """Return the outcome with its word, and with the uncompiled program if that is selected.
+
+    Args:
+        plan: Plan of the compile.
+        outcome: Outcome of the compile.
+    """
     plain = plan.run_context.program
     result = outcome.result
     gain = outcome.after.mean - outcome.before.mean
@@ -77,7 +82,12 @@ def judge(plan: Plan, outcome: Outcome) -> Outcome:
 
 
 def outcome_sentences(plan: Plan, outcome: Outcome) -> list[str]:
-    """Describe `outcome`, one sentence per line."""
+    """Describe the outcome, one sentence per line.
+
+    Args:
+        plan: Plan of the compile.
+        outcome: Outcome of the compile.
+    """
     gain = outcome.after.mean - outcome.before.mean
     n = len(outcome.before.scores)
     metric = plan.settings.optimizer_metric
@@ -118,7 +128,12 @@ def outcome_sentences(plan: Plan, outcome: Outcome) -> list[str]:
 
 
 def leak_of(plan: Plan, program: RAGProgram) -> int:
-    """Count the instructions of `program` that gained an answer of a training question."""
+    """Count the instructions that gained an answer of a training question.
+
+    Args:
+        plan: Plan of the compile.
+        program: The compiled program.
+    """
     answers = set()
     for example in plan.train:
         for answer in map(normalise_answer, example.answers):
@@ -134,7 +149,13 @@ def leak_of(plan: Plan, program: RAGProgram) -> int:
 
 
 def save(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> None:
-    """Write the program, the candidates and finally the sidecar, which completes the folder."""
+    """Write the program, the candidates and finally the sidecar, which completes the folder.
+
+    Args:
+        plan: Plan of the compile.
+        outcome: Outcome of the compile.
+        journal: Calls of the compile.
+    """
     folder = plan.folder
     sidecar = _sidecar(plan, outcome, journal)
     _write_candidates(plan, outcome, sidecar)
@@ -249,7 +270,12 @@ def _compared(
 
 
 def scored(scores: optimizers.Scores, clusters: Sequence[int] | None = None) -> dict[str, Any]:
-    """Return mean, failed runs and interval of `scores` in the format of a sidecar."""
+    """Return mean, failed runs and interval in the format of a sidecar.
+
+    Args:
+        scores: Scores of a program.
+        clusters: Cluster of each question. None: questions are independent.
+    """
     interval = mean_interval(scores.scores, (0.0, 1.0), clusters)
     return {
         "mean": scores.mean,
@@ -259,7 +285,12 @@ def scored(scores: optimizers.Scores, clusters: Sequence[int] | None = None) -> 
 
 
 def in_words(scores: optimizers.Scores, plan: Plan) -> str:
-    """Return interval, number of questions and failed runs of `scores` of the validation set."""
+    """Return the interval, the number of questions and the failed runs as text.
+
+    Args:
+        scores: Scores on the validation set.
+        plan: Plan of the compile.
+    """
     words = f"{len(scores.scores)} questions"
     ends = mean_interval(scores.scores, (0.0, 1.0), find_clusters(plan.val))
     if ends:

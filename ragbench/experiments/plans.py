@@ -132,7 +132,12 @@ def claim(plan: Plan) -> bool:
 
 
 def compile_folder(config: RunConfig, settings: CompileConfig) -> Path:
-    """Return the output folder of the compile."""
+    """Return the output folder of the compile.
+
+    Args:
+        config: Config of the run.
+        settings: Settings of the compile.
+    """
     return settings.out or Path("compiled") / folder_name(_of_training(config, settings), settings)
 
 
@@ -142,7 +147,12 @@ def _of_training(config: RunConfig, settings: CompileConfig) -> RunConfig:
 
 
 def folder_name(config: RunConfig, settings: CompileConfig) -> str:
-    """Return the folder name of a compile: program, optimizer and a hash of the settings."""
+    """Return the folder name of a compile: program, optimizer and a hash of the settings.
+
+    Args:
+        config: Config of the run.
+        settings: Settings of the compile.
+    """
     identity = settings.model_dump(mode="json", exclude={"out", "opt_set"})
     identity["opt_set"] = make_optimizer(settings).identity
     for name in ("teacher", "prompt_lm"):

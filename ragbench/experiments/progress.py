@@ -12,16 +12,41 @@ class ProgressListener:
         """Report the end of a step, such as a cell of a sweep."""
 
     def prepare(self, done: int, total: int, work: str = "") -> None:
-        """Report the progress of the index, or of the shared work called `work`."""
+        """Report the progress of shared work before the questions.
+
+        Args:
+            done: Units done.
+            total: Total number of units.
+            work: Name of the work. Empty: the index.
+        """
 
     def start(self, title: str, todo: int, done: int) -> None:
-        """Report the start of `todo` questions, after `done` finished ones."""
+        """Report the start of a run.
+
+        Args:
+            title: Title of the run.
+            todo: Number of questions to run.
+            done: Number of finished questions.
+        """
 
     def update(self, record: Record, done: int, todo: int) -> None:
-        """Report the record of a question."""
+        """Report the record of a question.
+
+        Args:
+            record: Record of the question.
+            done: Number of questions done.
+            todo: Number of questions to run.
+        """
 
     def count(self, work: str, done: int, total: int, details: str = "") -> None:
-        """Report the progress of other work, such as trials, with `details` of the results."""
+        """Report the progress of other work.
+
+        Args:
+            work: Name of the work, such as trials.
+            done: Units done.
+            total: Total number of units.
+            details: Results so far.
+        """
 
 
 #: Shows nothing.

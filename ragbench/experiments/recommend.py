@@ -41,7 +41,12 @@ class RankedProgram(ProgramStatistics):
         return or_infinite(self.spending[measure])
 
     def is_cheaper(self, rival: "RankedProgram", measure: str) -> bool:
-        """Return whether it is known to take less by `measure` than `rival`."""
+        """Return True if this program is known to cost less than `rival`.
+
+        Args:
+            rival: The other program.
+            measure: Name of the cost.
+        """
         return self.cost(measure) < rival.cost(measure) < math.inf
 
 

@@ -44,6 +44,15 @@ def measure(
 ) -> dict[str, Any]:
     """Evaluate a retriever on the gold passages of questions.
 
+    Args:
+        spec: Spec of the retriever.
+        dataset: Data set.
+        questions: Text of each question by id.
+        gold: Pids of the gold passages of each question.
+        ks: Cut-offs.
+        settings: Settings of the retriever.
+        progress: Function that receives the progress of the index.
+
     Returns:
         JSON-ready figures: `scores` are means in [0, 1] by `measure@k`. `found` lists pids by
         question, best first. `index_s` is the build time of the index in seconds, now or when it
@@ -90,8 +99,14 @@ def measure_run(
     """Evaluate the rankings in another system's file like `measure`; times are unknown.
 
     The file is TREC's (columns query, Q0, passage, rank, score, name), sorted by score and then by
-    passage like trec_eval does, or JSON of scores by passage by query. A missing question counts
-    as an empty result.
+    passage like trec_eval does, or JSON of scores by passage by query. A missing question counts as
+    an empty result.
+
+    Args:
+        path: File of rankings.
+        corpus: Passages of the data set.
+        gold: Pids of the gold passages of each question.
+        ks: Cut-offs.
 
     Raises:
         DataError: The file is unreadable, or names no question or passage of the data.

@@ -30,7 +30,11 @@ _CURE = (
 
 
 def load_compiled(path: Path, program: RAGProgram) -> Sidecar | None:
-    """Load the compiled folder or the state at `path` into `program`.
+    """Load a compiled program or a saved state.
+
+    Args:
+        path: Folder of a compiled program, or file with a state.
+        program: Program that receives the state.
 
     Returns:
         The sidecar of the folder. None for a state, whose origin is unknown.
@@ -76,7 +80,11 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def load_state_file(path: Path, program: RAGProgram) -> None:
-    """Load a state that plain DSPy saved at `path` into `program`, after every check.
+    """Load a state that plain DSPy saved, after all checks.
+
+    Args:
+        path: File with the state.
+        program: Program that receives the state.
 
     Raises:
         RunError: It is not a state, or it is one of another program.

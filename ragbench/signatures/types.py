@@ -67,7 +67,13 @@ SELF_CONTAINED = "It must be self-contained."
 def styled(
     signature: type[dspy.Signature], style: AnswerStyle, on_missing: OnMissing = "guess"
 ) -> type[dspy.Signature]:
-    """Return `signature` with the final answer described by `style` and `on_missing`."""
+    """Return the signature with instructions for the style of the final answer.
+
+    Args:
+        signature: Signature with the final answer.
+        style: Style of the answer.
+        on_missing: Behavior if the passages lack the answer.
+    """
     declared = signature
     for name, field in signature.fields.items():
         described = str(field.json_schema_extra.get("desc", ""))

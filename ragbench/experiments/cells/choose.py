@@ -189,7 +189,12 @@ def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") ->
 
 
 def blocks(clusters: Sequence[Any], least: int = BLOCK) -> Iterator[slice]:
-    """Yield slices that do not split a cluster, of `least` questions or more but for the last."""
+    """Yield slices of questions that do not split a cluster.
+
+    Args:
+        clusters: Cluster of each question. Questions of a cluster are adjacent.
+        least: Minimum number of questions of a slice. The last slice may have fewer.
+    """
     start = 0
     while start < len(clusters):
         end = min(start + least, len(clusters))
@@ -216,9 +221,13 @@ class Field:
         self._asked: list[str] = []
 
     def start(self, items: Sequence[T], clusters: Sequence[Hashable]) -> list[T]:
-        """Return the questions `items` in the order of the race, and store their clusters.
+        """Return the questions in the order of the race, and store their clusters.
 
         The questions of a cluster are adjacent. Clusters are in the order of their first questions.
+
+        Args:
+            items: Questions.
+            clusters: Cluster of each question.
         """
         order = np.argsort(codes_of(clusters, len(items)), kind="stable")
         self.clusters = [clusters[at] for at in order]
@@ -238,7 +247,12 @@ class Field:
         return [self.programs[number] for number in self.race.running]
 
     def add_records(self, qids: Sequence[str], block: slice) -> list[Elimination]:
-        """Add the records of the questions of `block`. Return the programs that they eliminate."""
+        """Add the records of a block of questions. Return the programs that they eliminate.
+
+        Args:
+            qids: Ids of the questions of the block.
+            block: Positions of these questions in the order of the race.
+        """
         self._asked += qids
         scores = (self._columns(self._metric.name, qids) - self._low) / (self._high - self._low)
         seconds = self._columns("latency_s", qids)

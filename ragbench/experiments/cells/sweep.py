@@ -80,7 +80,12 @@ def check_sweep(sweep: Sweep) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
 
 
 def run_sweep(sweep: Sweep, watch: ProgressListener = SILENT) -> SweepResult:
-    """Run or continue every cell, and compare. Checks all cells before the first request."""
+    """Run or continue every cell, and compare them. Check all cells before the first request.
+
+    Args:
+        sweep: The sweep.
+        watch: Listener of progress.
+    """
     scheduler = Scheduler(watch, isolated=True)
     runnable = available(sweep)
     for _ in scheduler.check(runnable):

@@ -205,7 +205,12 @@ class Search:
         )
 
     def draw(self, study: optuna.Study, number: int) -> optuna.Trial:
-        """Draw the settings of a trial. The first one takes those as given, within the space."""
+        """Draw the settings of a trial. The first trial has the given settings, within the space.
+
+        Args:
+            study: Study of Optuna with the earlier trials.
+            number: Number of the trial, from 0.
+        """
         seed = self.settings.tune_seed * 100_003 + number
         study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
         if number == 0:

@@ -137,7 +137,12 @@ def cells_of(config: RunConfig, settings: CompileConfig, request: VerdictRequest
 
 
 def repeat_cells(cell: Cell, repeats: int) -> list[Cell]:
-    """List the repeats of a cell."""
+    """List the repeats of a cell.
+
+    Args:
+        cell: The cell.
+        repeats: Number of repeats. 1: the cell itself.
+    """
     configs = repeat_configs(cell.config, repeats)
     if repeats == 1:
         return [cell]

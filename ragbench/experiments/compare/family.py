@@ -91,7 +91,12 @@ class Family:
         return len(self.comparisons)
 
     def between(self, a: int | None, b: int | None) -> Comparison | None:
-        """Return the test of arm `b` minus arm `a`, or None if the family does not have both."""
+        """Return the test of arm `b` minus arm `a`. Return None if the family lacks one of them.
+
+        Args:
+            a: Position of the first arm, or None.
+            b: Position of the second arm, or None.
+        """
         if a is None or b is None:
             return None
         backward = self.comparisons.get((b, a))

@@ -60,7 +60,13 @@ class Shared:
 
     @classmethod
     def by(cls, runs: Iterable[Evaluation], *, common: bool) -> "Shared":
-        """Select the questions of `runs`, which must be the same unless `common`."""
+        """Select the questions of several runs.
+
+        Args:
+            runs: Runs. The first one is the base.
+            common: Select the questions that all runs have. Otherwise, all runs must have the same
+                ones.
+        """
         every = iter(runs)
         base = next(every)
         qids = set(base.records)
@@ -69,7 +75,12 @@ class Shared:
         return cls(qids, base)
 
     def scores(self, runs: Arm, metric: str) -> Floats:
-        """Return the scores, shape (runs, questions). NaN marks a missing score."""
+        """Return the scores, shape (runs, questions). NaN marks a missing score.
+
+        Args:
+            runs: Runs of an arm.
+            metric: Name of the metric.
+        """
         rows = []
         for run in runs:
             of_question = run.records.column(get_metric(metric).score)
@@ -77,7 +88,15 @@ class Shared:
         return np.array(rows, dtype=np.float64)
 
     def complete(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
-        """Return the questions with a score in every run, and their scores."""
+        """Return the questions with a score in every run, and their scores.
+
+        Args:
+            runs: Runs of an arm.
+            metric: Name of the metric.
+
+        Returns:
+            Ids of the questions, and scores of shape (runs, questions).
+        """
         scores = self.scores(runs, metric)
         in_all = np.isnan(scores).sum(axis=0) == 0
         # Question by question in memory, in which order they are added up.
@@ -85,6 +104,13 @@ class Shared:
 
     def scored(self, runs: Arm, metric: str) -> tuple[list[str], Floats]:
         """Return the questions with a score in every run, and their scores, after checks.
+
+        Args:
+            runs: Runs of an arm.
+            metric: Name of the metric.
+
+        Returns:
+            Ids of the questions, and scores of shape (runs, questions).
 
         Raises:
             CompareError: The runs have different judges, or no question has an answer and a score
@@ -112,6 +138,12 @@ class Shared:
 
         If only some runs have a score of a question, the verdict is the one that holds both with
         the worst and with the best score for the missing ones. Two repeats have no interval.
+
+        Args:
+            a: Runs of the first arm.
+            b: Runs of the second arm.
+            metric: Name of the metric.
+            method: Statistical method. None: the default of the metric.
         """
         kind = get_metric(metric)
         qids, complete = self.scored([*a, *b], metric)
@@ -149,10 +181,17 @@ class Shared:
         )
 
     def mean(self, arm: Arm, metric: str) -> tuple[float | None, Interval | None]:
-        """Return the mean of an arm over the questions that all its runs have a score of.
+        """Return the mean of an arm and its 95 % interval.
 
-        Its 95 % interval is that of questions by their clusters, and of programs if it has several.
-        Both are None without a score. Two repeats have no interval.
+        The mean is over the questions that all runs have a score of. The interval is over clusters
+        of questions, and over programs if the arm has several. Two repeats have no interval.
+
+        Args:
+            arm: Runs of the arm.
+            metric: Name of the metric.
+
+        Returns:
+            The mean and its interval. Both are None without a score.
         """
         qids, scores = self.complete(arm, metric)
         if not qids:
@@ -166,9 +205,15 @@ class Shared:
         return float(scores.mean()), estimate.interval() if estimate else None
 
     def cost(self, a: Arm, b: Arm, measure: str) -> Comparison | None:
-        """Compare arm `b` with `a` by `measure`, a metric without bounds: nothing is tested.
+        """Compare the cost of two arms without a test.
 
-        None if it is not known of every question.
+        Args:
+            a: Runs of the first arm.
+            b: Runs of the second arm.
+            measure: Name of a metric without bounds.
+
+        Returns:
+            The comparison. None if the cost of a question is unknown.
         """
         amounts = self.scores([*a, *b], measure)
         if np.isnan(amounts).any():
@@ -179,6 +224,10 @@ class Shared:
         """Return the questions that `b` fixes, and those that it breaks.
 
         An arm has a question right if more than half of its runs answered exactly right.
+
+        Args:
+            a: Runs of the first arm.
+            b: Runs of the second arm.
         """
         right = []
         for arm in (a, b):
@@ -228,14 +277,24 @@ def is_pair_of_repeats(arm: Arm) -> bool:
 
 
 def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters:
-    """Return the cluster of each of `qids`, or None if each question is its own."""
+    """Return the cluster of each question, or None if questions are independent.
+
+    Args:
+        clusters: Cluster of each question by id. Empty: questions are independent.
+        qids: Ids of questions.
+    """
     if clusters:
         return [clusters[qid] for qid in qids]
     return None
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
-    """Parse every record of `run` once, for its summary and for comparisons by `metrics`."""
+    """Parse every record of a run once, for its summary and for comparisons by metrics.
+
+    Args:
+        run: The run.
+        metrics: Names of metrics.
+    """
     scores = [get_metric(name).score for name in (*metrics, *MEASURES.values())]
     run.read([*scores, question])
 

@@ -21,7 +21,12 @@ _LOSSES = ("cut_replies", "unreadable_replies")
 
 
 def per_question(runs: Sequence[Evaluation], amount: str) -> float | None:
-    """Return the mean per question of a total of the summary, or None if unknown."""
+    """Return the mean per question of a total of the summary, or None if unknown.
+
+    Args:
+        runs: Runs.
+        amount: Name of the total, such as `cost_usd`.
+    """
     values = []
     for run in runs:
         value = getattr(run.summary.as_if, amount)

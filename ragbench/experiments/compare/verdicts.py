@@ -111,7 +111,12 @@ class VerdictRequest:
 
 
 def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
-    """Return the output folder of the verdict."""
+    """Return the output folder of the verdict.
+
+    Args:
+        config: Config of the run.
+        settings: Settings of the compile.
+    """
     return config.out or Path("verdicts") / folder_name(config, settings)
 
 

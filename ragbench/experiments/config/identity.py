@@ -208,7 +208,12 @@ def compiled_folder(path: Path) -> Path:
 
 
 def candidate_folder(folder: Path, number: int) -> Path:
-    """Return the folder of candidate `number` of the compile in `folder`."""
+    """Return the folder of a candidate of a compile.
+
+    Args:
+        folder: Folder of the compile.
+        number: Number of the candidate.
+    """
     return folder / "candidates" / str(number)
 
 

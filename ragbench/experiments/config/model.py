@@ -219,7 +219,12 @@ def make_config(
 
 
 def check_names(fields: Fields, owner: str, also: Iterable[str] = ()) -> None:
-    """Check that `fields` are fields of a run, or in `also`.
+    """Check that all names are fields of a run.
+
+    Args:
+        fields: Fields to check.
+        owner: Owner of the fields, for the message.
+        also: Names of other allowed fields.
 
     Raises:
         KnobError: one is not; the message has `owner` and the right name.
@@ -241,6 +246,10 @@ def with_k(fields: Fields) -> dict[str, Any]:
 
 def check_one_run(config: RunConfig, *layers: Fields) -> None:
     """Check that the program of a single run reads every parameter in `layers`.
+
+    Args:
+        config: Config of the run.
+        *layers: Mappings of fields that the config consists of.
 
     Raises:
         KnobError: A parameter has no effect. The message has the fix.
@@ -270,7 +279,12 @@ def ask_whole(config: RunConfig, *layers: Fields, is_own: bool = False) -> RunCo
 
 
 def differing(before: Fields, after: Fields) -> list[tuple[str, Any, Any]]:
-    """Name, value `before` and value `after` of all in which two identities differ."""
+    """Return the differences of two identities: name, value before and value after.
+
+    Args:
+        before: Identity before.
+        after: Identity after.
+    """
     old = leaves_of(before)
     new = leaves_of(after)
     differences = []
@@ -293,7 +307,14 @@ def leaves_of(fields: Fields) -> dict[str, Any]:
 
 
 def merge(base: Fields, over: Fields) -> dict[str, Any]:
-    """Merge `over` into `base`, dropping fields that it replaces; merge mappings by key."""
+    """Merge two layers of fields. Mappings are merged by key.
+
+    A layer that sets another data set or retriever drops the fields of the former one.
+
+    Args:
+        base: Fields below.
+        over: Fields that take precedence.
+    """
     base = dict(base)
     is_other_dataset = over.get("dataset", base.get("dataset")) != base.get("dataset")
     if "hub" not in over and (over.get("data_file") or is_other_dataset):

@@ -77,7 +77,14 @@ def check_stored_knobs(
     stated: Fields = MappingProxyType({}),
     cure: str = "",
 ) -> None:
-    """Check that each free text of `knobs` is a default of `program` or among `stated`.
+    """Check that each free text of stored parameters is a default or was set by the user.
+
+    Args:
+        program: Name of the program.
+        knobs: Parameters that a stored folder sets.
+        owner: Owner of the parameters, for the message.
+        stated: Parameters that the user set.
+        cure: Fix, for the message. Empty: set the parameter.
 
     Raises:
         ConfigError: one is neither; `cure` is what to do, by default to give it.

@@ -75,6 +75,11 @@ count();
 
 
 def write_page(rows: Sequence[Mapping[str, Any]], output: Output) -> None:
-    """Write the page of `rows`. Text in them cannot end the script that contains it."""
+    """Write the page. Text of the questions cannot end the script that contains it.
+
+    Args:
+        rows: Questions of the page.
+        output: File to write.
+    """
     text = json.dumps(list(rows), ensure_ascii=True).replace("<", "\\u003c")
     output.write(_PAGE.replace("ROWS", text).encode())

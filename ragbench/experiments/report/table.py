@@ -200,7 +200,12 @@ def _two_decimals(value: float, sign: str) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """Return a number of things, such as "1 test" or "1,200 tests"."""
+    """Return a number of things, such as "1 test" or "1,200 tests".
+
+    Args:
+        n: Number of things.
+        noun: Name of one thing.
+    """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 

@@ -112,7 +112,13 @@ def _is_harmless(name: str, value: Any) -> bool:
 
 
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
-    """Warn if data, LM, retriever, adapter or seed differ from those of the compile."""
+    """Warn if data, LM, retriever, adapter or seed differ from those of the compile.
+
+    Args:
+        folder: Folder of the compiled program.
+        sidecar: Metadata of the compiled program.
+        config: Config of the run.
+    """
     compiled_with = dict(sidecar.config)
     current = config.identity()
     for name in {*compiled_with, *current} - ({*SOURCES, "seed"} - CHOSEN):

@@ -185,7 +185,12 @@ def build(
 
 
 def same_retrieval(a: RunConfig, b: RunConfig) -> bool:
-    """Return True if both configs search the same passages in the same way."""
+    """Return True if both configs search the same passages in the same way.
+
+    Args:
+        a: Config of a run.
+        b: Config of another run.
+    """
     return a.retriever == b.retriever and a.data_settings() == b.data_settings()
 
 
@@ -269,7 +274,12 @@ def _metered(config: RunConfig, lm: dspy.BaseLM) -> RagbenchLM:
 
 
 def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
-    """Build the run context with compiled state and controls applied. Calls no LM."""
+    """Build the run context with compiled state and controls applied. Calls no LM.
+
+    Args:
+        config: Config of the run.
+        like: Context whose data and retriever are reused if they are the same.
+    """
     run_context = build(config, like=like)
     program, sidecar = finish(
         run_context.program, compiled=config.compiled, form=config.form, votes=config.votes
@@ -315,7 +325,11 @@ def make_card(run_context: RunContext) -> RunCard:
 
 
 def card_for(folder: Path, run_context: RunContext) -> RunCard:
-    """Return the card of the run in `folder`, which is new or continued.
+    """Return the card of a new or continued run.
+
+    Args:
+        folder: Folder of the run.
+        run_context: Context of the run.
 
     Raises:
         RunError: The folder has a run of another config or other data.
@@ -343,7 +357,14 @@ def _git_revision() -> str | None:
 
 @contextmanager
 def limited(limits: Limits, *folders: Path) -> Iterator[RequestUsage]:
-    """Keep `limits` inside the block, counting what earlier processes billed under `folders`.
+    """Apply limits inside the block, and count what earlier processes billed.
+
+    Args:
+        limits: Spending limits.
+        *folders: Folders of earlier runs that count.
+
+    Yields:
+        The usage.
 
     Raises:
         ConfigError: There is a cost limit, and an earlier call has no known price.
@@ -370,7 +391,11 @@ def billed_under(folder: Path) -> Iterator[Call]:
 
 
 def stop_if_refused(ledger: OpenLedger, *, failed: bool) -> None:
-    """Check that no call of a compile was refused, unless it `failed` because of a dead LM.
+    """Check that no call of a compile was refused.
+
+    Args:
+        ledger: Calls of the compile.
+        failed: The compile failed because of a dead LM.
 
     Raises:
         StoppedError: A limit refused a call.

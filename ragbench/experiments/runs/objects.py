@@ -103,9 +103,13 @@ def config_of(
 
 
 def keep_adapter(adapter: dspy.Adapter, *, name: str = "") -> str:
-    """Register `adapter` for this process and return its name in configs.
+    """Register an adapter for this process and return its name in configs.
 
-    A DSPy adapter is identified by its class and settings, any other by the caller's `name`.
+    A DSPy adapter is identified by its class and settings, any other by its name.
+
+    Args:
+        adapter: The adapter.
+        name: Name that identifies an adapter of the user.
     """
     kind = type(adapter)
     settings = {**vars(adapter), "callbacks": None}
@@ -123,7 +127,11 @@ def _name_of(value: Any) -> str:
 
 
 def check_is_new(out: Any, *names: str) -> None:
-    """Check that the folder `out` is empty if one of `names` is an unnamed object.
+    """Check that the output folder is empty if an object has no name.
+
+    Args:
+        out: Output folder, or None.
+        *names: Names of objects in the config.
 
     Raises:
         ConfigError: It has a run or a compile, which another object may have made.

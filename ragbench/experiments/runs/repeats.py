@@ -45,7 +45,14 @@ def evaluate_repeats(
     like: RunContext | None = None,
     watch: ProgressListener = SILENT,
 ) -> list[Evaluation]:
-    """Run or continue every repeat of `config`. Stops after a repeat that reached a limit."""
+    """Run or continue every repeat of a run. Stop after a repeat that reached a limit.
+
+    Args:
+        config: Config of the run.
+        repeats: Number of repeats.
+        like: Context whose data and retriever are reused if they are the same.
+        watch: Listener of progress.
+    """
     evaluations: list[Evaluation] = []
     title = None
     for repeat_config in repeat_configs(config, repeats):

@@ -118,7 +118,14 @@ def evaluate(
     watch: ProgressListener = SILENT,
     title: str | None = None,
 ) -> Evaluation:
-    """Run or continue `config`. Reuses data and retriever of `like` if they are the same."""
+    """Run or continue a run.
+
+    Args:
+        config: Config of the run.
+        like: Context whose data and retriever are reused if they are the same.
+        watch: Listener of progress.
+        title: Title of the run in the progress.
+    """
     return run(ready(config, like=like), watch=watch, title=title)
 
 

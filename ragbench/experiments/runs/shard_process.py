@@ -54,7 +54,12 @@ class _Sent(logging.Handler):
 
 
 def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
-    """Yield the messages of a shard. A thread that sent a record waits for `written`."""
+    """Yield the messages of a shard. A thread that sent a record waits until it is saved.
+
+    Args:
+        job: Work of the shard.
+        written: Semaphore that the caller releases for each saved record. None: do not wait.
+    """
     stopping.reset()  # a process of Ray may have asked another shard before
     signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
     sent: queue.SimpleQueue[Message] = queue.SimpleQueue()

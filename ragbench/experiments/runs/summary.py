@@ -294,7 +294,12 @@ def folder_of_repeats(folder: Path) -> Path:
 
 
 def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
-    """Return the lines to print below the table of an incomplete run."""
+    """Return the lines to print below the table of an incomplete run.
+
+    Args:
+        stopped_by: Limit that stopped the run, or None.
+        progress: Progress of the run.
+    """
     if progress.complete:
         return []
     if stopped_by:

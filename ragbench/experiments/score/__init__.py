@@ -35,7 +35,12 @@ _FAMILIES = {
 
 
 def judge_of(folder: Path, metric: str) -> str | None:
-    """Return the model that filled `metric` when the run was scored, or None."""
+    """Return the model that filled a metric when the run was scored, or None.
+
+    Args:
+        folder: Folder of the run.
+        metric: Name of the metric.
+    """
     annotations: tuple[str, ...] = _FILLED_BY.get(metric, ())
     for beginning, fillers in _FAMILIES.items():
         if metric.startswith(beginning):

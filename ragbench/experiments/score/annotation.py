@@ -65,6 +65,10 @@ class Annotation(ABC):
     def read(self, unit: Unit, reply: dspy.Prediction) -> Any:
         """Return the JSON-ready value of a reply, by default that of its only field.
 
+        Args:
+            unit: Unit of the request.
+            reply: Reply of the LM.
+
         Raises:
             UnusableError: The reply cannot be used.
         """
@@ -72,7 +76,12 @@ class Annotation(ABC):
         return reply[name]
 
     def ask(self, unit: Unit, lm: RagbenchLM) -> Any:
-        """Return the value of `unit`. The default asks one signature."""
+        """Return the value of a unit. The default calls the LM with one signature.
+
+        Args:
+            unit: Unit of the request.
+            lm: LM of the judge.
+        """
         return ask_strictly(self.signature, lm, unit.inputs, partial(self.read, unit))
 
     def fill(self, record: Record, values: Sequence[Any]) -> Record:
@@ -88,16 +97,31 @@ class Annotation(ABC):
         return replace(record, scores={**record.scores, **self.scores(record, values)})
 
     def scores(self, record: Record, values: Sequence[Any]) -> Scores:
-        """Return the metrics that the values of a record fill."""
+        """Return the metrics that the values of a record fill.
+
+        Args:
+            record: The record.
+            values: Value of each unit of the record.
+        """
         return {}
 
     def summarize(self, records: Sequence[Record], annotated: Annotated) -> AnnotationSummary:
-        """Return JSON-ready counts over all records, for `describe` and `scores.json`."""
+        """Return JSON-ready counts over all records, for `describe` and `scores.json`.
+
+        Args:
+            records: Records of the run.
+            annotated: Values and gaps of the annotation.
+        """
         return annotated.counts()
 
     @staticmethod
     def describe(name: str, summary: AnnotationSummary) -> list[str]:
-        """Return the summary called `name` as lines of text."""
+        """Return a summary as lines of text.
+
+        Args:
+            name: Name of the summary.
+            summary: The summary.
+        """
         raise NotImplementedError
 
 

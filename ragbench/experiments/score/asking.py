@@ -138,7 +138,12 @@ class Session:
             self.replies[key] = reply
 
     def tell(self, done: int, n: int) -> None:
-        """Report progress, with the fraction of answers judged correct so far."""
+        """Report progress, with the fraction of answers judged correct so far.
+
+        Args:
+            done: Number of replies.
+            n: Number of requests.
+        """
         if self.asking.on_reply:
             verdicts = Counter(str(reply.value) for reply in self.replies.values())
             right = verdicts["correct"]
@@ -164,7 +169,12 @@ def reply_of(row: Mapping[str, Any]) -> Reply:
 
 
 def ask_once(session: Session, key: str) -> Reply:
-    """Ask the unit at `key` once and return its reply."""
+    """Send one unit to the judge and return the reply.
+
+    Args:
+        session: Session of the judge.
+        key: Key of the unit.
+    """
     value = None
     why = ""
     failed = False
@@ -255,7 +265,12 @@ def _again(lm: RagbenchLM) -> RagbenchLM:
 
 
 def uncached(lm: RagbenchLM, repeat: int) -> RagbenchLM:
-    """Return `lm` for a repeat: a new seed, and no cache of replies."""
+    """Return a copy of an LM for a repeat: a new seed, and no cache of replies.
+
+    Args:
+        lm: LM of the judge.
+        repeat: Number of the repeat.
+    """
     settings: dict[str, Any] = {"cache": False}
     if lm.kwargs.get("seed") is not None:
         settings["seed"] = lm.kwargs["seed"] + repeat
@@ -265,7 +280,12 @@ def uncached(lm: RagbenchLM, repeat: int) -> RagbenchLM:
 
 
 def ask_directly(session: Session, todo: Sequence[str]) -> None:
-    """Ask the units at `todo` concurrently and save each reply at once."""
+    """Send units to the judge concurrently and save each reply when it arrives.
+
+    Args:
+        session: Session of the judge.
+        todo: Keys of the units.
+    """
     lock = threading.Lock()
     stop = threading.Event()
 

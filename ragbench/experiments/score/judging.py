@@ -241,7 +241,12 @@ class Causes(Annotation):
         return Cause(level, kind, f"the model says: {words}", by="model")
 
     def level_and_kind(self, record: Record, value: str) -> tuple[str, str]:
-        """Return level and kind of the cause that the model chose."""
+        """Return level and kind of a cause that the model chose.
+
+        Args:
+            record: The record.
+            value: Label that the model chose.
+        """
         gold = set(record.gold_pids)
         same = ("data", "metrics_disagree")
         if self.rules[record.qid].kind == "among_words":

@@ -238,5 +238,10 @@ _KINDS: Mapping[str, type[Annotation]] = {
 
 
 def describe(name: str, summary: AnnotationSummary) -> list[str]:
-    """Return the summary called `name` of a scored run as lines of text."""
+    """Return a summary of a scored run as lines of text.
+
+    Args:
+        name: Name of the summary.
+        summary: The summary.
+    """
     return _KINDS[name].describe(name, summary)

@@ -254,10 +254,14 @@ class Store:
         self.run(_call_row(call, PREPARATION, side), durable=False)
 
     def file_call(self, qid: str, call: Call) -> None:
-        """Save a call that was sent for question `qid` until the record of the question is written.
+        """Save a call of a question until the record of the question is written.
 
         A kill loses calls of the last 50 ms. The others count as billed. Calls of `PREPARATION`
         always stay.
+
+        Args:
+            qid: Id of the question.
+            call: The call.
         """
         if not was_sent(call):
             return

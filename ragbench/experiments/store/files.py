@@ -55,7 +55,12 @@ def why_invalid(error: ValidationError) -> str:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write `value` as JSON; see `write_whole`."""
+    """Write a value as JSON in one step. See `write_whole`.
+
+    Args:
+        path: File to write.
+        value: Value to store.
+    """
     text = json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n"
     write_whole(path, text.encode("utf-8", "replace"))
 

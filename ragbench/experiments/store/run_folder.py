@@ -120,7 +120,12 @@ class RunFolder:
 
 
 def put_price(folder: Path, card: RunCard) -> None:
-    """Save `card` in the run and recompute the facts at the price of `card`."""
+    """Save a card in a run and recompute the facts at its price.
+
+    Args:
+        folder: Folder of the run.
+        card: Card of the run with the price.
+    """
     records = RunFolder(folder, card).records
     with Store(folder, card) as store:
         store.write_facts(records.by_row())

@@ -49,7 +49,12 @@ def write_page(
 
 
 def page_of(board: ReportData, *, title: str = "ragbench report") -> str:
-    """Return the page of `board` with all traces."""
+    """Return the page with all traces.
+
+    Args:
+        board: Data of the report.
+        title: Title of the page.
+    """
     return "".join(_parts(board, title))
 
 
@@ -200,7 +205,12 @@ class LiveServer(ThreadingHTTPServer):
             return ReportData([], [], [self.metric], self.metric)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore closed connections; log one line for other errors."""
+        """Log one line about an error. Ignore closed connections.
+
+        Args:
+            request: The connection.
+            client_address: Address of the client.
+        """
         error = sys.exc_info()[1]
         if not isinstance(error, ConnectionError):
             _log.warning("Cannot serve a page", extra=fields(error=repr(error)))
