@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from ragbench.cli import user_settings
-from ragbench.cli.printing import flush, set_format
+from ragbench.cli.printing import flush, reset_output, set_output
 from ragbench.experiments.report.table import FORMATS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,6 +49,8 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, over the defaults of the user's settings file."""
+        reset_output()
+        ctx.call_on_close(flush)
         user_settings.set_defaults(ctx, self)
         unparsed = super().parse_args(ctx, args)
         if ctx.default_map and user_settings.taken(ctx):
@@ -170,25 +172,6 @@ class FiniteRange(click.FloatRange):
         return super()._describe_range()
 
 
-class NumberOrNone(FiniteRange):
-    """A number (an integer if `integer`), or the word none."""
-
-    def __init__(self, *, integer: bool = False, **bounds: Any) -> None:
-        super().__init__(**bounds)
-        self.integer = integer
-        self.name = "integer|none" if integer else "number|none"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "none":
-            return value
-        number = super().convert(value, param, ctx)
-        if not self.integer:
-            return number
-        if number != int(number):
-            self.fail(f"{value!r} is not a whole number.", param, ctx)
-        return int(number)
-
-
 #: Options whose NAME comes from the user or a server, so it is not normalized.
 _AS_WRITTEN = ("header", "price_for")
 
@@ -212,30 +195,20 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return parsed
 
 
-def _set_format(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if param.name == "wide":
-        meta = ctx.meta
-        set_format(
-            meta["ragbench.format"],
-            wide=value,
-            names=meta["ragbench.names"],
-            table=meta["ragbench.table"],
-        )
-        ctx.call_on_close(flush)
-    else:
-        ctx.meta[f"ragbench.{param.name}"] = value
+def _set_output(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    set_output(str(param.name), value)
 
 
-#: Options for the format of tables. Their callbacks apply them.
+#: Options for the output of tables. Their callback applies them.
+_OUTPUT: Any = {"expose_value": False, "callback": _set_output, "group": "Output"}
 output_options = stack(
-    option("--format", type=click.Choice(FORMATS), default="table", expose_value=False,
-           callback=_set_format, is_eager=True, group="Output",
+    option("--format", type=click.Choice(FORMATS), default="table", **_OUTPUT,
            help="Format of tables. For all formats except table, notes go to stderr."),
-    option("--table", default="", metavar="NAME", expose_value=False, callback=_set_format,
-           is_eager=True, group="Output", help="Print only this table, such as failures."),
-    option("--names", is_flag=True, expose_value=False, callback=_set_format, is_eager=True,
-           group="Output", help="List the full name, LM and folder of each letter."),
-    option("--wide", is_flag=True, expose_value=False, callback=_set_format, group="Output",
+    option("--table", default="", metavar="NAME", **_OUTPUT,
+           help="Print only this table, such as failures."),
+    option("--names", is_flag=True, **_OUTPUT,
+           help="List the full name, LM and folder of each letter."),
+    option("--wide", is_flag=True, **_OUTPUT,
            help="Show every column, even if the terminal is too narrow."),
 )  # fmt: skip
 force_option = option(

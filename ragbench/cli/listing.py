@@ -41,12 +41,11 @@ KINDS = (*NAMED, *STORED)
 )
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("folder", type=PATH, required=False)
-@option("--check", is_flag=True, group="Indexes", help="Read every file of each index.")
 @option("--delete", "deleted", multiple=True, metavar="NAME", group="Indexes",
         help="Delete the index with this name or prefix, or all. Does not delete collections on "
         "servers.")  # fmt: skip
 @output_options
-def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str, ...]) -> None:
+def list_command(kind: str, folder: Path | None, deleted: tuple[str, ...]) -> None:
     """List everything of one KIND, one line each.
 
     KIND is programs, retrievers, optimizers, metrics, protocols, datasets, configs, models, runs,
@@ -55,8 +54,8 @@ def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str
     """
     if folder is not None and kind not in ("runs", "compiled"):
         raise click.UsageError(f"list {kind} does not accept a folder; remove {folder}")
-    if (check or deleted) and kind != "indexes":
-        raise click.UsageError(f"--check and --delete are for indexes, not for {kind}")
+    if deleted and kind != "indexes":
+        raise click.UsageError(f"--delete is for indexes, not for {kind}")
     if kind == "runs":
         from ragbench.experiments.report.run_list import run_list_report
 
@@ -70,7 +69,7 @@ def list_command(kind: str, folder: Path | None, check: bool, deleted: tuple[str
     elif deleted:
         _delete_indexes(deleted)
     elif kind == "indexes":
-        _list_indexes(check)
+        _list_indexes()
     else:
         _list_names(kind)
 
@@ -105,27 +104,16 @@ def _list_models() -> None:
     say(f"all under Apache-2.0; stored in {cache_root() / 'models'} (set RAGBENCH_CACHE to change)")
 
 
-def _list_indexes(check: bool) -> None:
+def _list_indexes() -> None:
     """Print the stored indexes, the newest first."""
     from ragbench.retrievers import IndexStore
 
     store = IndexStore()
-    columns = [Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
-               Column("build_s", "built in s", "seconds"), Column("created")]  # fmt: skip
+    columns = (Column("index"), Column("passages", kind="count"), Column("mb", "MB", "number"),
+               Column("build_s", "built in s", "seconds"), Column("created"))  # fmt: skip
     rows = []
     for entry in store.entries():
-        row: dict[str, Any] = {
-            "index": entry.key,
-            "passages": entry.passages,
-            "mb": entry.size / 1e6,
-            "build_s": entry.build_s,
-            "created": entry.created,
-        }
-        if check:
-            row["state"] = store.damage(entry.key) or "whole"
-        rows.append(row)
-    if check:
-        columns.append(Column("state"))
+        rows.append({**vars(entry), "index": entry.key, "mb": entry.size / 1e6})
     if rows or for_machines():
         print_table(Table("indexes", columns, rows))
     say(f"{len(rows)} indexes in {store.root}")

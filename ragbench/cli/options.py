@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args, get_origin
 
 import click
 from pydantic.fields import FieldInfo
 
-from ragbench.cli.command import PATH, FiniteRange, NumberOrNone, option, pairs, stack
+from ragbench.cli.command import PATH, FiniteRange, option, pairs, stack
 from ragbench.cli.progress import RunProgress
 from ragbench.cli.user_settings import taken, without_other_lm
 from ragbench.experiments.config import CompileConfig, RunConfig
@@ -39,6 +39,8 @@ K = TypeVar("K", bound=Knobs)
 
 #: Headings of the groups that fields name.
 _TITLES = {"limits": "Limits", "run": "Run"}
+#: Type of a field -> its value in the help.
+_VALUES = {int: "INTEGER", float: "NUMBER", str: "TEXT"}
 
 
 def field_options(
@@ -90,12 +92,10 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
         settings |= {"multiple": True, "callback": pairs, "default": ()}
     elif get_origin(kind) is Literal:
         settings["type"] = click.Choice(list(map(str, get_args(kind))))
-    elif get_origin(kind) is tuple:
-        settings["type"] = str
-    elif get_origin(kind) in (UnionType, Union):  # a number or the word none
-        settings["type"] = NumberOrNone(integer=int in get_args(get_args(kind)[0]))
-    else:
-        settings["type"] = {Path: PATH, float: FiniteRange()}.get(kind, kind)
+    elif kind is Path:
+        settings["type"] = PATH
+    else:  # The config checks the text.
+        settings["metavar"] = described.metavar or _VALUES.get(kind, "NUMBER|none")
     return option(*flags, name, group=_TITLES.get(described.group, group), **settings)
 
 
@@ -206,7 +206,7 @@ def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
         if value not in (None, {}, ()):
             entered[name] = value
     for name, value in entered.items():
-        if name.endswith("limit") and value == 0:
+        if name.endswith("limit") and value in (0, "0"):
             entered[name] = None
     return entered
 
@@ -304,20 +304,15 @@ def to_config(
 
 
 #: Options that `make_asking` reads, and the limits.
+_OF_THE_JUDGE = ("api_base", "price", "reply_tokens", "cache")
 asking_options = stack(
     option("--batch", is_flag=True, group="Judge",
            help="Use the provider's batch API: half the price, replies within a day."),
-    option("--api-base", "--model-base-url", "api_base", metavar="URL", group="Judge",
-           help="Address of an OpenAI-compatible server, for the judging LMs."),
-    option("--price", metavar="in=USD,out=USD[,cached=USD]", group="Judge",
-           help="Price per million tokens, if unknown."),
-    option("--reply-tokens", "--max-tokens", "reply_tokens",
-           type=NumberOrNone(integer=True, min=16), default=1024, group="Judge",
-           help="Maximum tokens of one reply; none to send no limit."),
+    *field_options(LMSettings, "Judge", only=["api_base", "price", "cache"]),
+    option("--reply-tokens", "--max-tokens", "reply_tokens", default="1024", group="Judge",
+           metavar="INTEGER|none", help="Maximum tokens of one reply; none to send no limit."),
     option("--workers", "--num-threads", "workers", type=click.IntRange(1, 1024), default=4,
            group="Judge", help="Calls made in parallel."),
-    option("--cache/--no-cache", default=True, group="Judge",
-           help="Reuse replies to identical calls."),
     limit_options,
 )  # fmt: skip
 
@@ -337,6 +332,7 @@ def make_asking(
     if spec is None:
         return None
     from ragbench.experiments.score.asking import JudgeSession
+    from ragbench.knobs import resolve
     from ragbench.lms.batch import batched
     from ragbench.lms.factory import make_lm
     from ragbench.lms.reply_cache import configure_cache
@@ -344,11 +340,7 @@ def make_asking(
 
     quiet_libraries()
     configure_cache()
-    lm = make_lm(
-        spec,
-        api_base=options["api_base"],
-        price=options["price"],
-        reply_tokens=options["reply_tokens"],
-        cache=options["cache"],
-    )
+    given = {name: options[name] for name in _OF_THE_JUDGE if options[name] is not None}
+    settings = resolve(LMSettings, "judge", given)
+    lm = make_lm(spec, settings)
     return JudgeSession(batched(lm) if options["batch"] else lm, options["workers"], on_reply)

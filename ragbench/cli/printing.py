@@ -1,6 +1,6 @@
 """Output of commands: tables in the selected format, and prose around them.
 
-Each command calls `set_format` once before it prints. In a format for machines, standard output
+The options of a command set the format before it prints. In a format for machines, standard output
 contains only tables, and prose goes to stderr.
 """
 
@@ -35,22 +35,21 @@ class _Output:
 _output = _Output()
 
 
-def set_format(format: str, *, wide: bool = False, names: bool = False, table: str = "") -> None:
-    """Set the format of all further output.
+def set_output(name: str, value: str | bool) -> None:
+    """Set one of the options format, wide, names and table for all further output.
+
+    CSV and LaTeX print one table: the first one, or `table`.
 
     Args:
-        format: One of `FORMATS`. CSV and LaTeX print one table: the first, or `table`.
-        wide: Show every column.
-        names: Print the full name of each lettered program after the tables.
-        table: Name of the only table to print. Empty: all.
+        name: Name of the option.
+        value: Its value.
     """
-    _output.format = format
-    _output.wide = wide
-    _output.names = names
-    _output.table = table
-    _output.printed = False
-    _output.omitted = []
-    _output.pending = []
+    setattr(_output, name, value)
+
+
+def reset_output() -> None:
+    """Forget the options and tables of an earlier command of this process."""
+    vars(_output).update(vars(_Output()))
 
 
 def for_machines() -> bool:
@@ -139,4 +138,4 @@ def flush() -> None:
         say(f"left out: {', '.join(left_out)}; --table NAME writes one of them", err=True)
     if _output.pending:
         print(json.dumps(_output.pending, indent=2, ensure_ascii=False, default=str))
-    set_format("table")
+    reset_output()

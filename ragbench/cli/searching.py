@@ -13,6 +13,7 @@ from ragbench.cli import options as shared
 from ragbench.cli.command import PATH, command, force_option, option, output_options
 from ragbench.cli.printing import print_table, say
 from ragbench.cli.progress import RunProgress
+from ragbench.experiments.config import RunConfig
 from ragbench.experiments.report.table import Column, Table
 from ragbench.settings import DataSettings, QuestionSettings
 
@@ -75,8 +76,10 @@ def retrieve_command(
     --retriever takes several, separated by commas, such as 'bm25,dense,hybrid(fusion=minmax)'. With
     QUERY, print the best passages for it from the whole corpus of the data set.
     """
+    from ragbench.data import load_dataset
     from ragbench.lms.calls import spending
     from ragbench.logs import quiet_libraries
+    from ragbench.retrievers import IndexStore, make_retriever
 
     quiet_libraries()
     limits = shared.take_limits(options)
@@ -85,48 +88,34 @@ def retrieve_command(
             raise click.UsageError("QUERY takes one --k, --build none, and neither --run or --out")
         for name in QuestionSettings.model_fields.keys() - DataSettings.model_fields.keys():
             if options.pop(name, None) is not None:
-                flag = name.replace("_", "-")
-                raise click.UsageError(f"--{flag} does not apply to QUERY and --build")
+                raise click.UsageError(f"--{name} does not apply to QUERY and --build")
     with spending(limits):
-        if build:
-            _build(options)
-        elif query is not None:
-            _search(query, ks[0] if ks else _SHOWN, options)
-        else:
+        if not (build or query is not None):
             _measure(ks or _DEPTHS, out, run_files, force, options)
+            return
+        config = shared.to_config(**options)
+        dataset = load_dataset(config.data_settings())
+        # A query searches the whole corpus.
+        setting = dataset.setting if build else "pooled"
+        retriever = make_retriever(
+            config.retriever, dataset.corpus, setting=setting, **config.retriever_set
+        )
+        store = IndexStore()
+        before = {entry.key for entry in store.entries()}
+        with RunProgress(f"indexing {dataset.name}") as progress:
+            retriever.build(store, progress.prepare)
+        if query is not None:
+            _search(query, ks[0] if ks else _SHOWN, config, retriever)
+            return
+        built = [entry for entry in store.entries() if entry.key not in before]
+        for entry in built:
+            say(f"{entry.key}  {entry.passages} passages  {entry.size / 1e6:.1f} MB  {store.root}")
+        if not built:
+            say("nothing to build: the index exists already, or none is stored")
 
 
-def _build(options: dict[str, Any]) -> None:
-    """Build the index of a retriever over a data set, unless it exists."""
-    from ragbench.data import load_dataset
-    from ragbench.retrievers import IndexStore, make_retriever
-
-    config = shared.to_config(**options)
-    dataset = load_dataset(config.data_settings())
-    retriever = make_retriever(
-        config.retriever, dataset.corpus, setting=dataset.setting, **config.retriever_set
-    )
-    store = IndexStore()
-    before = {entry.key for entry in store.entries()}
-    with RunProgress(f"indexing {dataset.name}") as progress:
-        retriever.build(store, progress.prepare)
-    built = [entry for entry in store.entries() if entry.key not in before]
-    for entry in built:
-        say(f"{entry.key}  {entry.passages} passages  {entry.size / 1e6:.1f} MB  {store.root}")
-    if not built:
-        say("nothing to build: the index exists already, or none is stored")
-
-
-def _search(query: str, k: int, options: dict[str, Any]) -> None:
-    """Print the best passages for `query` from the whole corpus of a data set."""
-    from ragbench.data import load_dataset
-    from ragbench.retrievers import IndexStore, make_retriever
-
-    config = shared.to_config(**options)
-    corpus = load_dataset(config.data_settings()).corpus
-    retriever = make_retriever(config.retriever, corpus, **config.retriever_set)
-    with RunProgress("indexing") as progress:
-        retriever.build(IndexStore(), progress.prepare)
+def _search(query: str, k: int, config: RunConfig, retriever: Any) -> None:
+    """Print the best passages for `query`."""
     start = time.perf_counter()
     hits = retriever.search(query, k=k)
     elapsed = 1000 * (time.perf_counter() - start)
@@ -134,11 +123,11 @@ def _search(query: str, k: int, options: dict[str, Any]) -> None:
                Column("pid", drop=1), Column("title"), Column("text", most=300))  # fmt: skip
     rows = []
     for rank, hit in enumerate(hits, start=1):
-        rows.append(
-            {"rank": rank, "score": hit.score, "pid": hit.pid, "title": hit.title, "text": hit.text}
-        )
+        row = {name: getattr(hit, name) for name in ("score", "pid", "title", "text")}
+        rows.append({"rank": rank, **row})
     print_table(Table("passages", columns, rows))
-    say(f"{len(hits)} of {len(corpus)} passages by {config.retriever} in {elapsed:.1f} ms")
+    size = len(retriever.corpus)
+    say(f"{len(hits)} of {size} passages by {config.retriever} in {elapsed:.1f} ms")
 
 
 def _measure(

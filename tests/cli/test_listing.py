@@ -131,9 +131,9 @@ def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(command: Any) 
     text = " ".join(long.split())
     assert "--lm, --model SPEC" in text
     assert "--split [train|validation|test|all]" in text
-    assert "--temperature NUMBER|NONE Sampling temperature; none to send none." in text
+    assert "--temperature NUMBER|none Sampling temperature; none to send none." in text
     tokens = "Maximum tokens of one reply; none to send no limit. [default: 512]"
-    assert f"--reply-tokens, --max-tokens INTEGER|NONE {tokens}" in text
+    assert f"--reply-tokens, --max-tokens NUMBER|none {tokens}" in text
 
 
 def test_one_word_is_one_thing() -> None:

@@ -48,7 +48,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --split dev", "'train', 'validation', 'test'"),
         ("eval --limt 3", "--limit"),
         ("eval --retriever-set k1=-1", "k1='-1'"),
-        ("eval --temperature nan", "not a finite number"),
+        ("eval --temperature nan", "temperature='nan' is not allowed; give float >= 0 and <= 2"),
         ("tune --space k=2:x --program vanilla", "k='x' is not allowed"),
         ("eval --lm local:/nope.gguf", "no GGUF file"),
         ("eval --lm openai/gpt-4o-mini", "OPENAI_API_KEY"),

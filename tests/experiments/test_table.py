@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import ragbench as rb
-from ragbench.cli.printing import flush, print_table, set_format
+from ragbench.cli.printing import flush, print_table, set_output
 from ragbench.experiments.report.table import (
     FORMATS,
     Column,
@@ -76,7 +76,7 @@ def test_what_differs_is_the_last_to_go() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_hostile_text_breaks_no_format(format: str, capsys: pytest.CaptureFixture[str]) -> None:
     cell = '</td><script>"|,\\&%$#_{}~^'
-    set_format(format)
+    set_output("format", format)
     try:
         print_table(Table("x", [Column("name")], [{"name": cell}]))
     finally:
