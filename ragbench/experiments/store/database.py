@@ -104,11 +104,14 @@ class Store:
         #: Calls to save, and the number of saved calls without a record, by question.
         self._unsaved: dict[str, list[Call]] = {}
         self._saved: Counter[str] = Counter()
+        self._saver: threading.Thread | None = None
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._ended.set()
         self._save_calls()
         with self._writing:
             # Texts and calls of questions without a record, such as after a full disk.
@@ -266,12 +269,16 @@ class Store:
         if not was_sent(call):
             return
         with self._filing:
-            is_first = not self._unsaved
             self._unsaved.setdefault(qid, []).append(call)
-        if is_first:
-            timer = threading.Timer(_SAVE_S, self._save_calls)
-            timer.daemon = True
-            timer.start()
+            is_first = self._saver is None
+            if is_first:
+                self._saver = threading.Thread(target=self._save_regularly, daemon=True)
+        if is_first and self._saver is not None:
+            self._saver.start()
+
+    def _save_regularly(self) -> None:
+        while not self._ended.wait(_SAVE_S):
+            self._save_calls()
 
     def _save_calls(self) -> None:
         with self._filing:
