@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from scipy import stats
+from scipy.special import stdtrit
 
 from ragbench.metrics.stats.estimates import (
     THESE_DOCUMENTS,
@@ -23,6 +24,7 @@ from ragbench.metrics.stats.estimates import (
     paired_interval,
     satterthwaite,
 )
+from ragbench.metrics.stats.power import t_quantile
 
 REACH = (-1.0, 1.0)
 
@@ -198,3 +200,9 @@ def test_seeds_are_told_apart_by_the_f_test_of_two_ways() -> None:
     assert p_seeds_alike(b, ["one"] * 40) == 1.0
     together = p_seeds_alike(np.repeat(b, 4, axis=1), list(np.repeat(np.arange(40), 4)))
     assert together == pytest.approx(p_seeds_alike(b))  # copies are no more questions
+
+
+@pytest.mark.parametrize("p", [0.025, 0.9, 0.975, 0.995])
+@pytest.mark.parametrize("df", [1.0, 3.7, 199.0, 200.0, 204.5, 1_000.0, 7_404.0, 1e9])
+def test_t_quantile_of_any_degrees_of_freedom_equals_that_of_scipy(p: float, df: float) -> None:
+    assert t_quantile(p, df) == pytest.approx(float(stdtrit(df, p)), rel=1e-10)

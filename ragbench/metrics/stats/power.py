@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from statistics import NormalDist
 
 POWER = 0.8
 ALPHA = 0.05
@@ -17,6 +18,8 @@ ALPHA = 0.05
 #: the observed variances. With this share of the seeds' degrees of freedom, false claims at a
 #: nominal 5 % are at most 6.0 % (3 seeds, any ratio of the two variances). With all of them, 7.8 %.
 SHARE_OF_DF = 0.6
+#: Degrees of freedom from which a series gives the quantiles of t.
+_SERIES_DF = 200
 #: Upper limits of the search for a number of questions or seeds.
 _MOST_QUESTIONS, _MOST_SEEDS = 10**9, 1_000
 
@@ -27,11 +30,21 @@ def t_quantile(p: float, df: float) -> float:
 
     Args:
         p: Probability, in (0, 1).
-        df: Degrees of freedom, > 0.
+        df: Degrees of freedom, > 0. From 200 on, a series replaces scipy, which takes longer to
+            import than a summary to compute. Its relative error is below 1e-10 for p up to 0.995.
     """
-    from scipy.special import stdtrit
+    if df < _SERIES_DF:
+        from scipy.special import stdtrit
 
-    return float(stdtrit(df, p))
+        return float(stdtrit(df, p))
+    # Abramowitz and Stegun (1964), 26.7.5.
+    z = NormalDist().inv_cdf(p)
+    s = z * z
+    series = (s + 1) / 4 / df
+    series += ((5 * s + 16) * s + 3) / 96 / df**2
+    series += (((3 * s + 19) * s + 17) * s - 15) / 384 / df**3
+    series += ((((79 * s + 776) * s + 1482) * s - 1920) * s - 945) / 92160 / df**4
+    return z * (1 + series)
 
 
 def t_tail(t: float, df: float) -> float:
