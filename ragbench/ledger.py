@@ -97,6 +97,11 @@ class OpenLedger(Ledger):
         path.latency_s += call.latency_s
         path.cached_s += call.latency_s if call.cached else 0.0
 
+    def parts(self) -> tuple[object, ...]:
+        """Return the parts of a context in which calls are filed here."""
+        # Places in this ledger mean nothing to the steps of whatever keeps another.
+        return self, self.path, PendingCalls()
+
     @property
     def keeps_texts(self) -> bool:
         """Return True if the texts of calls are stored."""
@@ -130,8 +135,7 @@ def open_ledger(
         The ledger.
     """
     ledger = OpenLedger(also, keep)
-    # Places in this ledger mean nothing to the steps of whatever keeps another.
-    with use(current().plus(ledger, ledger.path, PendingCalls())):
+    with use(current().plus(*ledger.parts())):
         yield ledger
 
 

@@ -13,10 +13,12 @@ from rich.text import Text
 
 from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.report.table import printable
-from ragbench.record import Record, Totals
+from ragbench.record import Record, Sum
 
 #: Seconds between two lines if stderr is not a terminal.
 EVERY_S = 30.0
+#: Least time between two states of the bar.
+_REFRESH_S = 0.1
 
 
 class RunProgress(ProgressListener):
@@ -45,7 +47,7 @@ class RunProgress(ProgressListener):
         self._done = 0
         self._begun = self._said = time.monotonic()
         self._first = 0  # done before the rate is measured
-        self._billed = Totals()
+        self._billed = Sum(billed=True)
         self._failed = 0
         self._scores = {"em": 0.0, "f1": 0.0}
 
@@ -102,15 +104,18 @@ class RunProgress(ProgressListener):
             done: Number of questions done, this one included.
             todo: Number of all questions of the command.
         """
-        self._billed += record.ledger.billed
+        for call in record.ledger.calls:
+            self._billed.add(call)
         self._failed += record.failure is not None
         for name in self._scores:
             self._scores[name] += record.scores.get(name) or 0.0
+        if 1 < done < todo and time.monotonic() - self._seen < _REFRESH_S:
+            return
         figures = [f"{name.upper()} {total / done:.3f}" for name, total in self._scores.items()]
         details = "  ".join(figures)
         if self._failed:
             details += f"  failed {self._failed}"
-        self._show("answering", done, todo, self._billed.cost_usd, details)
+        self._show("answering", done, todo, self._billed.totals().cost_usd, details)
 
     def count(self, work: str, done: int, total: int, details: str = "") -> None:
         """Show the progress of other work, such as trials or judge replies.

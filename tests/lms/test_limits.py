@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import dspy
@@ -26,7 +27,7 @@ from ragbench.lms.calls import (
     QuestionTimeoutError,
     Scope,
     limit_reached,
-    question_time,
+    question_deadline,
     spending,
     stop,
 )
@@ -269,7 +270,10 @@ def test_commands_given_again_pass_no_limit_by_more_than_a_call_per_worker(
 
 @contextmanager
 def question(seconds: float) -> Iterator[None]:
-    with use(current().plus(QuestionTime(seconds))), question_time():
+    limited = current().plus(QuestionTime(seconds))
+    with use(limited):
+        context = replace(limited, deadline=question_deadline())
+    with use(context):
         yield
 
 

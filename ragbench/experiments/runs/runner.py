@@ -60,18 +60,19 @@ from ragbench.experiments.store import (
     put_price,
     write_json,
 )
-from ragbench.ledger import open_ledger
+from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms.calls import (
     CallRefusedError,
     LimitReachedError,
     active,
     check_limits,
     limit_reached,
-    question_time,
+    question_deadline,
 )
 from ragbench.lms.unmetered import keeps_limits, unmetered_reason
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
+from ragbench.metrics.efficiency import as_if
 from ragbench.programs.core.current_example import CurrentExample
 from ragbench.programs.core.indexed import index_facts, prepare_all
 from ragbench.programs.core.program import done_so_far
@@ -386,14 +387,14 @@ def ask(
     """
     prediction = None
     failure = None
-    with (
-        open_ledger(also, keep) as ledger,
-        use(replace(current(), qid=example.qid).plus(CurrentExample(example)), trace=None),
-    ):
+    ledger = OpenLedger(also, keep)
+    parts = (*ledger.parts(), CurrentExample(example))
+    context = replace(current(), qid=example.qid, deadline=question_deadline())
+    with use(context.plus(*parts), trace=None):
         _log.debug("question started")
         start = time.perf_counter()
         try:
-            with question_time(), contained("the program"):
+            with contained("the program"):
                 prediction = program(question=example.question)
         except (MissingExtraError, NoAnswerError):  # These concern every question.
             raise
@@ -403,22 +404,21 @@ def ask(
             if not (ledger.refused or ledger.interrupted):  # The question did not fail.
                 _log.warning("question failed", exc_info=True, extra=fields(failure=failure.name))
         latency = time.perf_counter() - start
-    if reason := unmetered_reason():
-        raise LimitsError(reason)
-    if ledger.refused or ledger.interrupted:  # even if the program continued without the call
-        why = ledger.interrupted or f"stopped by {limit_reached() or 'an LM that is down'}"
-        failure = Failure("limit", CUT_OFF, why)
-    corpus = getattr(getattr(program, "retriever", None), "corpus", None)
-    alignment = getattr(corpus, "alignment", None)
-    record = make_record(
-        example, prediction, ledger, latency_s=latency, failure=failure, alignment=alignment
-    )
-    spent = record.ledger.as_if
-    log_fields = fields(
-        scores=record.scores, stop_reason=record.stop_reason, calls=spent.calls,
-        tokens=spent.tokens, seconds=record.latency_s,
-    )  # fmt: skip
-    with use(replace(current(), qid=example.qid)):
+        if reason := unmetered_reason():
+            raise LimitsError(reason)
+        if ledger.refused or ledger.interrupted:  # even if the program continued without the call
+            why = ledger.interrupted or f"stopped by {limit_reached() or 'an LM that is down'}"
+            failure = Failure("limit", CUT_OFF, why)
+        corpus = getattr(getattr(program, "retriever", None), "corpus", None)
+        alignment = getattr(corpus, "alignment", None)
+        record = make_record(
+            example, prediction, ledger, latency_s=latency, failure=failure, alignment=alignment
+        )
+        spent = as_if(record)
+        log_fields = fields(
+            scores=record.scores, stop_reason=record.stop_reason, calls=spent.calls,
+            tokens=spent.tokens, seconds=record.latency_s,
+        )  # fmt: skip
         _log.info("question ended", extra=log_fields)
     return record
 
@@ -462,7 +462,8 @@ def make_record(
         passages.append(ShownPassage(p.pid, p.title, p.text, tuple(p.sentences), holds))
     optional: dict[str, Any] = {}
     for name in _OPTIONAL_FIELDS:
-        optional[name] = jsonable(prediction.get(name))
+        value = prediction.get(name)
+        optional[name] = None if value is None else jsonable(value)
     record = Record(
         qid=example.qid,
         question=example.question,
@@ -486,7 +487,6 @@ def make_record(
         **optional,
     )
     record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
-    record.memo.clear()  # The memo cannot be sent to another process.
     return record
 
 
@@ -496,7 +496,8 @@ def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]
     for name, value in example.items():
         if name not in _EXAMPLE_FIELDS:
             extra[name] = value
-    extra = json.loads(as_json(extra))
+    if extra:
+        extra = json.loads(as_json(extra))
     if outputs := prediction.get("outputs"):
         extra["outputs"] = jsonable(outputs)
     return extra

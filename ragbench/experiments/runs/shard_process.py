@@ -40,6 +40,7 @@ class _Sent(logging.Handler):
         self._send(("log", as_json(record)))
 
     def write(self, record: Record) -> None:
+        record.memo.clear()  # Its keys cannot be sent.
         self._send(("write", record))
         if self._written is not None:
             self._written.acquire()

@@ -8,6 +8,7 @@ listed as not checked.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -269,6 +270,11 @@ def _of_judge(
 PROTOCOLS: Registry[Protocol] = Registry("protocol", package="ragbench.experiments.score")
 
 
+@cache
+def _adapter() -> TypeAdapter[Protocol]:
+    return TypeAdapter(Protocol)
+
+
 def add_protocol(name: str, **fields: Any) -> None:
     """Register a protocol. A third-party package calls this when its entry point is imported.
 
@@ -280,11 +286,12 @@ def add_protocol(name: str, **fields: Any) -> None:
         ValidationError: A field is unknown or has a wrong value.
     """
     measures = [{"metric": m} if isinstance(m, str) else m for m in fields["measures"]]
-    protocol = TypeAdapter(Protocol).validate_python({"name": name, **fields, "measures": measures})
+    protocol = _adapter().validate_python({"name": name, **fields, "measures": measures})
     PROTOCOLS.register(name)(protocol)
 
 
-_SHIPPED = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SHIPPED = yaml.load(Path(__file__).with_suffix(".yaml").read_text("utf-8"), _LOADER)
 for _name, _fields in _SHIPPED.items():
     add_protocol(_name, **_fields)
 

@@ -21,7 +21,7 @@ from ragbench.lms.calls.limits import (
     check_limits,
     check_price,
     limit_reached,
-    question_time,
+    question_deadline,
     room,
     spending,
     stop,

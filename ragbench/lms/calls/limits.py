@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, TypeVar
 
 from dspy import LMError
@@ -377,19 +377,15 @@ class QuestionTime:
     seconds: float | None
 
 
-@contextmanager
-def question_time() -> Iterator[None]:
-    """Set the time limit of the question that is answered inside the block, if any.
+def question_deadline() -> Deadline | None:
+    """Return when the time of a question that starts now is over, or None without a limit.
 
-    When it is over, the next call is refused, and a call under way is broken off.
+    Then the next call is refused, and a call under way is broken off.
     """
-    context = current()
-    limit = context.get(QuestionTime)
-    deadline = None
-    if limit is not None and limit.seconds is not None:
-        deadline = Deadline(limit.seconds, time.monotonic() + limit.seconds)
-    with use(replace(context, deadline=deadline)):
-        yield
+    limit = current().get(QuestionTime)
+    if limit is None or limit.seconds is None:
+        return None
+    return Deadline(limit.seconds, time.monotonic() + limit.seconds)
 
 
 def check_price(model: str, *, priced: bool, cure: str = "") -> None:
