@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Literal, Self
 
 import dspy
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from ragbench import retrievers
 from ragbench.errors import ConfigError
@@ -35,6 +35,9 @@ from ragbench.signatures import ToolStep
 
 #: Maximum number of chunks of a search.
 MAX_TOP_K = 20
+
+#: Tokens of steps after which the loop answers.
+TOKEN_BUDGET = 128_000
 
 _SHORT = 4  # minimum number of letters of a keyword
 
@@ -57,7 +60,6 @@ class ARAGKnobs(ProgramKnobs):
     k: int = bounded(5, 1, MAX_TOP_K, "chunks that a search shows")
     context_tokens: int = bounded(128_000, 100, 1_000_000, "tokens of steps in a call")
     max_steps: int = bounded(15, 1, 50, "maximum number of turns")
-    token_budget: int = bounded(128_000, 100, 10_000_000, "tokens before the answer")
     keyword_search: bool = Field(True, description="offer the tool keyword_search")
     semantic_search: bool = Field(True, description="offer the tool semantic_search")
     chunk_read: bool = Field(True, description="offer the tool chunk_read")
@@ -66,14 +68,10 @@ class ARAGKnobs(ProgramKnobs):
     embedder_base: str = Field("", description="server of an openai/ embedder, if not OpenAI's")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
     parallel_tools: bool = Field(False, description="use all tools that a native turn asks for")
-    guards: tuple[tools.Guard, ...] = Field(
-        tools.GUARDS, description="help for a model, by name; false: none, true: all"
-    )
+    guards: bool = Field(True, description="handle invalid turns")
     reasoning_effort: Literal["", "minimal", "low", "medium", "high"] = Field(
         "", description="passed to LMs that reason; blank leaves it to the LM"
     )
-
-    _guards = field_validator("guards", mode="before")(tools.guards_of)
 
     @model_validator(mode="after")
     def _can_search(self) -> Self:
@@ -154,7 +152,7 @@ class ARAG(RAGProgram[ARAGKnobs]):
             knobs.max_steps,
             knobs.guards,
             parallel=knobs.parallel_tools,
-            token_budget=knobs.token_budget,
+            token_budget=TOKEN_BUDGET,
             config=config,
         )
         answer, reason = loop.run()

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import dspy
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ragbench.metrics import normalise_answer
 from ragbench.programs import core
@@ -49,19 +49,14 @@ class ReActKnobs(ProgramKnobs):
 
     max_steps: int = bounded(7, 1, 50, "maximum number of tool calls")
     lookup: bool = Field(True, description="offer the tool lookup")
-    act_only: bool = Field(False, description="act without thoughts")
     force_answer: bool = Field(True, description="answer from the passages at the limit")
     backend: tools.Backend = Field("auto", description="how tools are called; auto: native if able")
-    guards: tuple[tools.Guard, ...] = Field(
-        tools.GUARDS, description="help for a model, by name; false: none, true: all"
-    )
+    guards: bool = Field(True, description="handle invalid turns")
     branching: int = bounded(2, 1, 10, "next steps sampled of a path (tree)")
     width: int = bounded(3, 1, 20, "maximum number of open or finished paths (tree)")
     select: Literal["vote", "first", "read"] = Field(
         "vote", description="answer: most frequent, first, or from the passages (tree)"
     )
-
-    _guards = field_validator("guards", mode="before")(tools.guards_of)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,8 +76,7 @@ class ReActRAG(RAGProgram[ReActKnobs]):
     }
 
     def make_predictors(self) -> None:
-        step = ReActStep.delete("thought") if self.knobs.act_only else ReActStep
-        self.act = tools.tool_predictor(step, self.knobs.names, like=ReActStep)
+        self.act = tools.tool_predictor(ReActStep, self.knobs.names)
         if self.knobs.force_answer:
             self.conclude = core.predict(AnswerWithHints)
 
@@ -103,9 +97,8 @@ class ReActRAG(RAGProgram[ReActKnobs]):
 
     def _loop(self, box: ReActTools, **settings: Any) -> tools.ToolLoop:
         knobs = self.knobs
-        backend: tools.Backend = "typed" if knobs.act_only else knobs.backend
         return tools.ToolLoop(
-            self.act, box, backend, knobs.context_tokens, knobs.max_steps, **settings
+            self.act, box, knobs.backend, knobs.context_tokens, knobs.max_steps, **settings
         )
 
     def _read(self, trace: Trace, thoughts: Sequence[str]) -> str:

@@ -45,6 +45,8 @@ MAX_ATTEMPTS = 10
 
 _PLACEHOLDER = re.compile(r"\{\s*([\w.-]+)\s*\}")
 
+#: Score that ends the search of `spec`.
+_COMPLETE = 0.8
 #: Maximum number of look-ups of a round.
 _MAX_ACTIONS = 4
 
@@ -53,11 +55,9 @@ class REAPKnobs(ProgramKnobs):
     """Knobs of `reap`."""
 
     max_rounds: int = bounded(5, 1, 50, "maximum number of rounds")
-    complete_at: float = bounded(0.8, 0, 1, "score that ends the search (spec)")
     use_replanner: bool = Field(True, description="repair the plan after a failed look-up (paper)")
     use_fulfillment: bool = Field(True, description="distinguish direct and partial facts (paper)")
     use_clues: bool = Field(True, description="keep partial facts (paper)")
-    read_passages: bool = Field(False, description="answer from the passages if there is no fact")
 
 
 class MalformedPlanError(Exception):
@@ -192,8 +192,6 @@ class REAP(RAGProgram[REAPKnobs]):
         notes = [("(partial) " * (f.level == "partial")) + f.statement for f in done.facts]
         if not notes and trace.passages:
             trace.count("no_facts")
-            if self.knobs.read_passages:
-                notes = self.as_context(trace.passages)
         answer = trace.answer(self.synthesize, last=True, notes=list(dict.fromkeys(notes)))
         facts = []
         for fact in done.facts:
@@ -267,7 +265,7 @@ class REAP(RAGProgram[REAPKnobs]):
         missing = [text.strip() for text in reply.missing]
         trace.step("judge", observation="\n".join(missing), notes={"score": score})
         # Small models call an empty list of facts complete.
-        return score >= self.knobs.complete_at and bool(done.facts), missing
+        return score >= _COMPLETE and bool(done.facts), missing
 
     # -- paper
 

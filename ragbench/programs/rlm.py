@@ -34,6 +34,8 @@ from ragbench.text_normalization import question_key
 
 #: Value of `combine` if the last answer is the result.
 _LAST = "last"
+#: Maximum number of sub-questions of one node.
+_MAX_CHILDREN = 5
 
 
 class RLMKnobs(ProgramKnobs):
@@ -41,10 +43,9 @@ class RLMKnobs(ProgramKnobs):
 
     max_calls: int = bounded(22, 1, 10_000, "maximum number of LM calls per question")
     strategy: Literal["binary", "multi", "adaptive"] = Field(
-        "binary", description="sub-questions: 2, max_children, or as the remaining calls allow"
+        "binary", description="sub-questions: 2, 5, or as the remaining calls allow"
     )
     max_depth: int = bounded(3, 0, 10, "levels below the question")
-    max_children: int = bounded(5, 2, 20, "sub-questions of one node")
     memo: bool = Field(True, description="reuse the answer of a repeated question")
 
 
@@ -161,7 +162,7 @@ class RLM(RAGProgram[RLMKnobs]):
         if self.knobs.strategy == "binary":
             children = 2
         else:
-            children = self.knobs.max_children
+            children = _MAX_CHILDREN
         if self.knobs.strategy == "adaptive":
             levels = self.knobs.max_depth - branch.depth
             fitting = (b for b in range(2, children + 1) if full_tree(b, levels) <= branch.calls)

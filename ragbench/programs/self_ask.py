@@ -7,7 +7,6 @@ model answers it in the same call. A repeated follow-up question ends the loop.
 """
 
 import dspy
-from pydantic import Field
 
 from ragbench.programs import core
 from ragbench.programs.core import (
@@ -20,7 +19,7 @@ from ragbench.programs.core import (
     one_line,
     predict,
 )
-from ragbench.signatures import AnswerFollowUp, AnswerIfStated, FollowUpStep, SynthesizeAnswer
+from ragbench.signatures import AnswerFollowUp, FollowUpStep, SynthesizeAnswer
 from ragbench.text_normalization import question_key
 
 
@@ -28,9 +27,6 @@ class SelfAskKnobs(ProgramKnobs):
     """Knobs of `self_ask`."""
 
     max_follow_ups: int = bounded(5, 1, 30, "maximum number of follow-up questions")
-    from_memory: bool = Field(
-        True, description="answer follow-up questions from memory if passages do not"
-    )
 
 
 @PROGRAMS.register("self_ask")
@@ -39,10 +35,7 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
 
     def make_predictors(self) -> None:
         self.step = predict(FollowUpStep)
-        if self.knobs.from_memory:
-            self.answer_part = predict(AnswerFollowUp)
-        else:
-            self.answer_part = predict(AnswerIfStated)
+        self.answer_part = predict(AnswerFollowUp)
         self.conclude = predict(SynthesizeAnswer)
 
     def solve(self, trace: Trace) -> dspy.Prediction:

@@ -5,9 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragbench.errors import KnobError
 from ragbench.programs.core.tool_steps import REPEATED
-from ragbench.programs.core.tools import GUARDS
 from ragbench.programs.react import ReActRAG
 from tests.fakes import Asked, Reply, ScriptedLM
 from tests.programs.shelf import TOWN, ask, converse, ended, queries, shelf
@@ -48,13 +46,6 @@ def test_the_model_searches_looks_up_and_finishes() -> None:
     assert "search(words): Find passages." in lm.asked[0].inputs["tools"]
 
 
-def test_act_only_has_no_thoughts() -> None:
-    look, end = {"answer": "", "tool": "search", "argument": "a"}, {"answer": "x", "tool": "finish"}
-    prediction, lm, _ = converse(ReActRAG(shelf(), act_only=True), TOWN, ReActStep=[look, end])
-    assert list(lm.asked[0].fields) == ["answer", "tool", "argument"]
-    assert prediction.steps[0].thought == ""
-
-
 def test_at_the_limit_the_answer_is_forced_from_passages_and_thoughts() -> None:
     steps = [act("search", "Orla Venn", "I need more."), act("search", "Tam Quill")]
     prediction, lm = talk(*steps, read=READ, max_steps=2)
@@ -84,20 +75,12 @@ def test_where_an_answer_may_stand() -> None:
 # -- guards
 
 
-def test_guards_are_listed() -> None:
-    given: Any = {"false": (), False: (), "true": GUARDS, "copied,repeated": ("copied", "repeated")}
-    assert {value: ReActRAG(shelf(), guards=value).knobs.guards for value in given} == given
-    assert ReActRAG(shelf()).knobs.guards == GUARDS
-    with pytest.raises(KnobError, match="give any of unreadable, copied, repeated"):
-        ReActRAG(shelf(), guards="withdrawal")
-
-
 def test_without_guards_it_is_the_bare_loop() -> None:
-    prediction, lm = talk(*[LOOK] * 3, act("finish", TOWN), guards="false")
+    prediction, lm = talk(*[LOOK] * 3, act("finish", TOWN), guards=False)
     assert ended(prediction) == (TOWN, "answered")
     assert REPEATED not in trajectories(lm)[3]
     assert trajectories(lm)[3].count("She was born in Harwick") == 3
-    assert ended(talk("?", read=READ, guards="false")[0]) == ("Harwick", "parse_fallback")
+    assert ended(talk("?", read=READ, guards=False)[0]) == ("Harwick", "parse_fallback")
 
 
 def test_unreadable_searches_the_question_once() -> None:

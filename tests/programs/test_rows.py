@@ -93,11 +93,11 @@ def test_self_ask_says_what_was_not_found_and_never_asks_a_follow_up_twice() -> 
     again = AUTHOR.upper()
     replies: Any = {
         "FollowUpStep": [follow_up(AUTHOR), follow_up(again)],
-        "AnswerIfStated": [{"answer": ""}],
+        "AnswerFollowUp": [{"answer": ""}],
         "SynthesizeAnswer": [{"answer": "Harwick"}],
     }
     more: Any = {"stop": "no_progress", "counts": {"repeated_follow_up": 1}}
-    check(SelfAsk, replies, searched=[AUTHOR], sees=["Road? not found"], from_memory=False, **more)
+    check(SelfAsk, replies, searched=[AUTHOR], sees=["Road? not found"], **more)
     endless: Any = {
         "FollowUpStep": [follow_up(AUTHOR), follow_up(BORN)],
         "AnswerFollowUp": [{"answer": "Orla Venn"}],

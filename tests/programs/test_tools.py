@@ -77,10 +77,13 @@ def test_without_chunk_read_searches_show_whole_chunks(
     assert len(embedder.embedded) == embedded  # naive embeds chunks and no sentence
 
 
-@pytest.mark.parametrize(
-    ("limit", "reason"), [({"max_steps": 1}, "max_steps"), ({"token_budget": 100}, "budget")]
-)
-def test_at_a_limit_the_same_conversation_answers_without_tools(limit: Any, reason: str) -> None:
+@pytest.mark.parametrize("reason", ["max_steps", "budget"])
+def test_at_a_limit_the_same_conversation_answers_without_tools(
+    reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit: Any = {"max_steps": 1} if reason == "max_steps" else {}
+    if not limit:
+        monkeypatch.setattr("ragbench.programs.a_rag.TOKEN_BUDGET", 100)
     search = act("keyword_search", "is", thought="so " * 150)
     prediction, lm = typed(ARAG(shelf(), **limit), search, FINISH)
     assert ended(prediction) == ("Harwick", reason)

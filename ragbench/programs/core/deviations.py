@@ -60,7 +60,7 @@ class Deviation:
         undone = self.knobs
         if not undone:
             return True
-        return any(_plain(knobs.get(name)) != value for name, value in undone.items())
+        return any(knobs.get(name) != value for name, value in undone.items())
 
     def line(self) -> str:
         """Describe the difference in one line."""
@@ -70,13 +70,6 @@ class Deviation:
         else:
             variants = ""
         return f"{self.theirs} ({self.where}); here: {self.ours}{undo}{variants}"
-
-
-def _plain(value: Any) -> Any:
-    """Return a knob's value as the file writes it: `false` for an empty list of guards."""
-    if value in ((), []):
-        return False
-    return value
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,20 @@ Tools are plain methods of a `Toolbox` with one text or a list of texts as the a
 sees their docstrings. A turn has one of two forms. A typed turn has named fields, works with any LM
 and can be compiled with demonstrations. A native turn uses the provider's tool calls.
 
-The guards are an addition to the published loop. A guard handles an invalid turn. It has a name, an
-event that counts it, and a switch (the knob `guards`).
+The guards are an addition to the published loop (the knob `guards`). Events count them:
+
+- After an unreadable turn, the loop searches for the question once (`parse_fallback`).
+- An answer that copies an observation, a step, the question or a long thought ends the loop
+  (`copied_observation`, `copied_step`, `echoed_question`, `echoed_thought`).
+- A repeated step is marked, and the second one ends the loop (`no_progress`). Passages that an
+  earlier step shows are shortened.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import dspy
 
@@ -28,26 +33,7 @@ from ragbench.user_code import contained
 
 Backend = Literal["auto", "typed", "native"]
 
-#: The guards:
-#: - `unreadable`: after an unreadable turn, search for the question once (`parse_fallback`).
-#: - `copied`: reject an answer that copies an observation, a step, the question or a long thought
-#:   (`copied_observation`, `copied_step`, `echoed_question`, `echoed_thought`).
-#: - `repeated`: mark a step that repeats an earlier one, and end the loop after the second one
-#:   (`no_progress`). Shorten passages that an earlier step shows.
-Guard = Literal["unreadable", "copied", "repeated"]
-GUARDS: tuple[Guard, ...] = get_args(Guard)
-
 FINISH = "finish"
-
-
-def guards_of(value: Any) -> Any:
-    """Return the guards that a value of the knob names: false is none, true is all."""
-    words = {"false": (), "none": (), "": (), "true": GUARDS, "all": GUARDS}
-    if isinstance(value, tuple | list):
-        text = ",".join(value)
-    else:
-        text = str(value)
-    return words.get(text.lower(), value)
 
 
 class ToolResult(NamedTuple):
@@ -185,7 +171,7 @@ class ToolLoop:
     backend: Backend
     context_tokens: int
     max_steps: int
-    guards: Collection[Guard] = ()
+    guards: bool = False
     parallel: bool = False
     token_budget: float = float("inf")
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -210,11 +196,11 @@ class ToolLoop:
                 return "", "budget"
             turn = self.turn(self.done, self.max_steps - number)
             if turn.unreadable:
-                if "unreadable" in self.guards and self._search_question(number):
+                if self.guards and self._search_question(number):
                     continue
                 return "", "no_progress" if tool_steps.idle(self.done) else "parse_fallback"
             if not turn.uses:
-                if "copied" in self.guards and (event := self._copied(turn)):
+                if self.guards and (event := self._copied(turn)):
                     self.trace.count(event)
                     return "", "no_progress"
                 self.trace.step("answer", thought=turn.thought, observation=turn.answer)
@@ -225,7 +211,7 @@ class ToolLoop:
                 return "", "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn, number)
-            if "repeated" in self.guards and len(tool_steps.idle(self.done)) >= 2:
+            if self.guards and len(tool_steps.idle(self.done)) >= 2:
                 return "", "no_progress"
         return "", "max_steps"
 
@@ -302,9 +288,7 @@ class ToolLoop:
         return Turn(thought, so_far, (ToolUse(reply.tool, {name: value}),))
 
     def _shown(self, done: Sequence[ToolStepRecord]) -> list[ToolStepRecord]:
-        return tool_steps.format_recent_steps(
-            done, self.context_tokens, mark="repeated" in self.guards
-        )
+        return tool_steps.format_recent_steps(done, self.context_tokens, mark=self.guards)
 
     def _typed(
         self, done: Sequence[ToolStepRecord], turns_left: int, *, last: bool = False

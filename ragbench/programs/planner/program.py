@@ -9,7 +9,7 @@ not have these actions. After a gate, the model chooses every action:
 {1}.
 - SELECT makes a node active and solves it if it is open.
 - BACKTRACK gives up the active node and moves to its parent.
-- STOP ends the search. So does a root solved with `stop_confidence`.
+- STOP ends the search. So does a root solved with `STOP_CONFIDENCE`.
 """
 
 from contextlib import suppress
@@ -35,6 +35,10 @@ from ragbench.programs.core.program import refuses
 from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor
 from ragbench.retrievers import Passage
 
+#: Maximum number of sub-questions of a node, and confidence of the root that ends the search.
+MAX_CHILDREN = 2
+STOP_CONFIDENCE = 0.8
+
 
 class PlannerKnobs(ProgramKnobs):
     """Knobs of `planner`."""
@@ -42,9 +46,6 @@ class PlannerKnobs(ProgramKnobs):
     k: int = bounded(3, 1, 100, "passages per search")
     max_steps: int = bounded(5, 1, 50, "maximum number of actions, without splits")
     max_depth: int = bounded(3, 0, 10, "levels below the question")
-    max_children: int = bounded(2, 1, 10, "sub-questions of a node")
-    max_similarity: float = Field(0.85, gt=0, le=1, description="share of words of a repeat")
-    stop_confidence: float = bounded(0.8, 0, 1, "confidence of the root that ends the search")
     gate: Literal["ask", "always", "never"] = Field(
         "ask", description="ask the LM to retrieve, or fixed"
     )
@@ -106,7 +107,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
         answered = [n for n in tree.nodes.values() if n.answer and n.status != "pruned"]
         root = tree.root
         confident = root.status == "solved" and (
-            root.confidence >= self.knobs.stop_confidence or tree.solved() == [root]
+            root.confidence >= STOP_CONFIDENCE or tree.solved() == [root]
         )
         notes = [n.note + ("" if n.status == "solved" else " (unsure)") for n in answered]
         proofs = chain.from_iterable(node.passages for node in answered)
@@ -151,7 +152,7 @@ class Exploration:
     def settled(self) -> bool:
         root = self.tree.root
         children = self.tree.children(self.tree.root)
-        if root.status == "solved" and root.confidence >= self.knobs.stop_confidence:
+        if root.status == "solved" and root.confidence >= STOP_CONFIDENCE:
             return True
         return bool(children) and all(child.status == "solved" for child in children)
 
@@ -183,7 +184,7 @@ class Exploration:
         return "max_steps"
 
     def _choose(self) -> tuple[str, SubQuestion, list[str]]:
-        room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
+        room: dict[str, Any] = {"max_parts": MAX_CHILDREN} if self.knobs.rollout else {}
         reply = self.trace.ask(
             self.program.choose,
             otherwise={"action": "TRAVERSE", "node_id": self.tree.active},
@@ -214,11 +215,10 @@ class Exploration:
 
     def _rollout(self, node: SubQuestion, questions: list[str]) -> bool:
         """Split `node`. A split is not a step, because each of its parts takes one."""
-        full = len(self.tree.children(node)) >= self.knobs.max_children
+        full = len(self.tree.children(node)) >= MAX_CHILDREN
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
             return False
-        knobs = self.knobs
-        added = self.tree.add(node, questions, most=knobs.max_children, alike=knobs.max_similarity)
+        added = self.tree.add(node, questions, most=MAX_CHILDREN)
         split = "\n".join(n.question for n in added)
         if node.refused:
             self.trace.count("split_refused")
@@ -271,7 +271,7 @@ class Exploration:
         node.learn(answer, confidence, context)
         tree.close_above(node)
         # An answer that only repeats this one does not settle the question while others are open.
-        sure = is_answer(main) and confidence >= self.knobs.stop_confidence
+        sure = is_answer(main) and confidence >= STOP_CONFIDENCE
         fresh = main != node.answer or not tree.open_leaves()
         settles = bool(node.parent and sure and fresh)
         if settles:

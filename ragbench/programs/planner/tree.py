@@ -16,6 +16,8 @@ ROOT = "n0"
 
 #: Minimum confidence of the answer of a solved node.
 SOLVED = 0.3
+#: Minimum share of common words of a repeated question.
+ALIKE = 0.85
 #: Passages stored with a solved node and shown with its answer.
 _PROOFS = 2
 
@@ -118,9 +120,7 @@ class Tree:
         answers = {n.number: n.answer for n in sisters}
         return with_answers(node.question, questions, answers, count)
 
-    def add(
-        self, parent: SubQuestion, questions: Sequence[str], *, most: int, alike: float
-    ) -> list[SubQuestion]:
+    def add(self, parent: SubQuestion, questions: Sequence[str], *, most: int) -> list[SubQuestion]:
         """Add children to `parent`, without repeats of existing questions.
 
         If a part refers to the answer of an omitted part, the entire split is rejected.
@@ -129,7 +129,6 @@ class Tree:
             parent: The node to split.
             questions: Sub-questions. Each keeps its number, which placeholders refer to.
             most: Maximum number of children of `parent`.
-            alike: Minimum share of common words of a repeated question.
 
         Returns:
             The new nodes.
@@ -143,7 +142,7 @@ class Tree:
             earlier = sisters if answers_used(question) else list(self.nodes.values())
             existing = [*(node.question for node in earlier), *new.values()]
             if not question or any(
-                is_repeat(question, existing_question, alike) for existing_question in existing
+                is_repeat(question, existing_question, ALIKE) for existing_question in existing
             ):
                 continue
             if len(sisters) + len(new) < most:

@@ -27,6 +27,8 @@ from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage
 from ragbench.text_normalization import question_key
 
+#: Maximum number of sub-questions of one question.
+_MAX_PARTS = 2
 #: Question -> those of its passages that were judged relevant.
 Judged = dict[str, Passages]
 
@@ -35,7 +37,6 @@ class RAISFKnobs(ProgramKnobs):
     """Knobs of `ra_isf`."""
 
     max_depth: int = bounded(3, 0, 10, "maximum number of splits above a question")
-    max_parts: int = bounded(2, 2, 10, "sub-questions of one question")
     self_knowledge: bool = Field(True, description="ask if memory suffices, else always search")
 
 
@@ -108,9 +109,8 @@ class RAISF(RAGProgram[RAISFKnobs]):
     def _from_parts(
         self, trace: Trace, judged: Judged, question: str, above: tuple[str, ...]
     ) -> str:
-        most = self.knobs.max_parts
-        reply = trace.ask(self.split, question=question, max_parts=most)
-        written = dict(enumerate(core.distinct(reply.sub_questions)[:most], start=1))
+        reply = trace.ask(self.split, question=question, max_parts=_MAX_PARTS)
+        written = dict(enumerate(core.distinct(reply.sub_questions)[:_MAX_PARTS], start=1))
         questions = {n: text for n, text in written.items() if question_key(text) not in above}
         if len(questions) < len(written):
             trace.count("cycle_refused", len(written) - len(questions))

@@ -82,7 +82,7 @@ def _loop(corpus: Corpus, given: Mapping[str, Any]) -> dict[str, Any]:
         for turn in given["turns"]
     ]
     program = ARAG(
-        make_retriever("bm25", corpus), backend="native", guards=(), parallel_tools=True,
+        make_retriever("bm25", corpus), backend="native", guards=False, parallel_tools=True,
         max_steps=given.get("max_loops", 15), answer_style="free",
     )  # fmt: skip
     with _words():
