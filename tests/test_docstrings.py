@@ -17,9 +17,8 @@ CLASSES = {
 #: Part of the package -> public functions with two or more parameters and without `Args:`. A
 #: ceiling may only fall.
 CEILINGS = {
-    "data": 10,
     "lms": 49,
-    "programs": 23,
+    "programs": 2,  # docstrings of tools, which are prompts
 }
 
 

@@ -92,7 +92,13 @@ def missing(model: type[Record], row: Row, field: str) -> str:
 
 
 def fail(row: Row, field: str, message: str) -> NoReturn:
-    """Raise a DataError that names the row, its id if it has one, and the field."""
+    """Raise a DataError that names the row, its id if it has one, and the field.
+
+    Args:
+        row: The row.
+        field: Name of the field.
+        message: The problem. Long messages are cut.
+    """
     label = ""
     if isinstance(row.data, dict):
         record_id = row.data.get("id", row.data.get("_id"))

@@ -41,6 +41,12 @@ class PassageFile(PassageSource):
         return type(self), (self.folder,)
 
     def rows(self, query: str, *values: Any) -> sqlite3.Cursor:
+        """Run a statement on the connection of this thread.
+
+        Args:
+            query: SQL statement.
+            *values: Values of its parameters.
+        """
         if not hasattr(self._local, "db"):
             address = f"{(self.folder / _FILE).absolute().as_uri()}?mode=ro&immutable=1"
             self._local.db = sqlite3.connect(address, uri=True)

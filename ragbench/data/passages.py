@@ -30,7 +30,12 @@ CHUNK_TOKENS = 1000
 
 
 def content_pid(title: str, text: str) -> str:
-    """Return an id derived from title and text: a short ASCII title and a hash."""
+    """Return an id derived from title and text: a short ASCII title and a hash.
+
+    Args:
+        title: Title of the passage.
+        text: Text of the passage.
+    """
     digest = hashlib.sha256(f"{title}\x1f{text}".encode()).hexdigest()[:12]
     plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain)[:40].strip("-")
@@ -59,7 +64,13 @@ def from_sentences(
 
 
 def from_text(title: str, text: str, *, document: str = "") -> Passage:
-    """Make a passage of a text whose sentence boundaries are unknown."""
+    """Create a passage from a text whose sentence boundaries are unknown.
+
+    Args:
+        title: Title of the passage.
+        text: Text of the passage.
+        document: Document of the passage.
+    """
     return from_sentences(title, split_sentences(text), document=document)
 
 
@@ -100,10 +111,14 @@ def make_chunk(
 
 
 def name_documents(examples: Iterable[dspy.Example], corpus: Corpus) -> None:
-    """Set `document` of each example to the documents of its gold passages, if they are known.
+    """Set `document` of examples to the documents of their gold passages, if these are known.
 
     The documents are the cluster key of questions over passages that were cut from documents. An
     example that has documents already is unchanged.
+
+    Args:
+        examples: Examples to complete.
+        corpus: Passages with their documents.
     """
     for example in examples:
         documents = set()

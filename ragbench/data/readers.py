@@ -99,7 +99,15 @@ def _reader(suffix: str) -> Any:
 
 
 def read_json(path: Path, encoding: str = "") -> Any:
-    """Return the value in a JSON file. Raises DataError if it is not complete JSON."""
+    """Return the value in a JSON file.
+
+    Args:
+        path: File to read.
+        encoding: Encoding of the file. Empty: detected.
+
+    Raises:
+        DataError: The file is not complete JSON.
+    """
     check_regular(path)
     return _parse(read_text(path, encoding), str(path))
 

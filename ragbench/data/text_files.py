@@ -51,7 +51,13 @@ def read_text(path: Path, encoding: str = "") -> str:
 
 @contextlib.contextmanager
 def opened(path: Path, encoding: str = "", newline: str = "") -> Iterator[TextIO]:
-    """Open a text file with the encoding that `read_text` detects."""
+    """Open a text file with the encoding that `read_text` detects.
+
+    Args:
+        path: File to read.
+        encoding: Encoding of the file. Empty: detected.
+        newline: Line ends, as for `open`.
+    """
     with reading(path, encoding):
         with path.open("rb") as start:
             if start.read(2) in _MARKS:
@@ -78,7 +84,12 @@ def _is_utf8(path: Path) -> bool:
 
 @contextlib.contextmanager
 def reading(path: Path, encoding: str = "") -> Iterator[None]:
-    """Convert errors of reading `path` into a one-line DataError."""
+    """Convert errors of reading a file into a one-line DataError.
+
+    Args:
+        path: File that the block reads.
+        encoding: Encoding that the user gave, or empty.
+    """
     try:
         yield
     except FileNotFoundError:
@@ -101,6 +112,11 @@ def reading(path: Path, encoding: str = "") -> Iterator[None]:
 
 
 def first_line(error: Exception, path: Path | None = None) -> str:
-    """Return the first line of an error's message, at most 160 characters, without its `path`."""
+    """Return the first line of an error's message, at most 160 characters.
+
+    Args:
+        error: The error.
+        path: File that the message may name, which is removed.
+    """
     text = str(error).replace(f"{path}: ", "").replace(str(path), "the file").strip()
     return next(iter(text.splitlines()), type(error).__name__)[:160]

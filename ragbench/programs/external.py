@@ -55,7 +55,13 @@ class TracedRetriever:
         self.k = k
 
     def search(self, query: str, k: int | None = None, **_: Any) -> list[Passage]:
-        """Return at most `k` passages. The default is the knob `k`."""
+        """Return the passages of a search, best first.
+
+        Args:
+            query: Text of the query.
+            k: Maximum number of passages. None: the parameter `k`.
+            **_: Ignored.
+        """
         return self.search_many([query], k=k)[0]
 
     __call__ = search
@@ -200,6 +206,12 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         return predictor.removeprefix("module.")
 
     def load_state(self, state: Mapping[str, Any], **options: Any) -> None:
+        """Load a state into the wrapped module.
+
+        Args:
+            state: State that DSPy saved.
+            **options: Options of `dspy.Module.load_state`.
+        """
         self.module.load_state(state, **options)
 
 

@@ -250,7 +250,12 @@ def ending(step: dspy.Prediction, thought: str) -> tuple[bool, str]:
 
 
 def first_words(passage: Passage, words: int) -> Passage:
-    """Cut the text of `passage` after `words` words. 0 keeps all."""
+    """Cut the text of a passage.
+
+    Args:
+        passage: The passage.
+        words: Maximum number of words. 0 keeps all.
+    """
     tokens = passage.text.split()
     if not words or len(tokens) <= words:
         return passage

@@ -69,10 +69,24 @@ class Branch:
     ancestors: tuple[str, ...] = ()
 
     def child(self, number: int, question: str, calls: int) -> Branch:
+        """Return a child of this branch.
+
+        Args:
+            number: Number of the child.
+            question: Text of its question.
+            calls: Its budget of calls.
+        """
         above = *self.ancestors, question_key(self.question)
         return Branch(question, f"{self.id}.{number}", calls, self.depth + 1, above)
 
     def solved(self, answer: str, calls: int, below: Sequence[TreeNode] = ()) -> NodeResult:
+        """Return the result of this branch.
+
+        Args:
+            answer: Answer of the node.
+            calls: Number of calls spent.
+            below: Nodes below it.
+        """
         node = TreeNode(
             id=self.id,
             parent=self.id.rpartition(".")[0],

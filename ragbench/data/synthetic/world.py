@@ -101,7 +101,12 @@ class SeededRandom:
         return int(self._random() * n)
 
     def between(self, low: int, high: int) -> int:
-        """Return a whole number from `low` to `high`, both included."""
+        """Return a random whole number from `low` to `high`, both included.
+
+        Args:
+            low: Smallest number.
+            high: Largest number.
+        """
         return low + self.below(high - low + 1)
 
     def pick(self, items: Sequence[T]) -> T:

@@ -29,7 +29,12 @@ TOP_LOGPROBS = 20
 
 
 def grader(signature: type[dspy.Signature], source: Weighing) -> dspy.Module:
-    """Return a predictor of a label by `signature` that `ask_probabilities` can read."""
+    """Return a predictor of a label that `ask_probabilities` can read.
+
+    Args:
+        signature: Signature of the label.
+        source: Source of the probabilities: `label`, `verbal` or `logprob`.
+    """
     if source == "verbal":
         confidence: Any = dspy.OutputField(desc=SURE)
         return predict(signature.append("confidence", confidence, float), like=signature)

@@ -95,6 +95,13 @@ class IndexProgram(RAGProgram[K]):
         return index
 
     def find(self, trace: Trace, hits: Callable[[], Passages], query: str = "") -> list[Passage]:
+        """Search the program's own index and record the search.
+
+        Args:
+            trace: Trace of the question.
+            hits: Function that searches the index.
+            query: Query of the search. Empty: the question.
+        """
         query = query or trace.question
         return trace.search_by(
             lambda: trace.retriever.presented(query, hits()), query, k=self.knobs.k
@@ -140,7 +147,12 @@ class SearchedIndex(IndexProgram[K]):
         return self.reached(trace, index, self.starts(trace, index), k)
 
     def starts(self, trace: Trace, index: Any) -> Any:
-        """Return the entry points of the search, if the LM or the question selects them."""
+        """Return the entry points of the search, if the LM or the question selects them.
+
+        Args:
+            trace: Trace of the question.
+            index: The index.
+        """
 
     @abstractmethod
     def reached(self, trace: Trace, index: Any, starts: Any, k: int) -> list[Passage]:

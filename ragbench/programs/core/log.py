@@ -60,7 +60,15 @@ class Log:
     def add(
         self, hits: Passages, query: str, k: int, seconds: float, *, cached: bool = False
     ) -> None:
-        """Record a search. NaN and infinite scores become 0, because records cannot store them."""
+        """Record a search. NaN and infinite scores become 0, because records cannot store them.
+
+        Args:
+            hits: Passages that the search returned, best first.
+            query: Query of the search.
+            k: Requested number of passages.
+            seconds: Duration in seconds.
+            cached: The result is from a cache.
+        """
         scores = [hit.score if math.isfinite(hit.score) else 0.0 for hit in hits]
         pairs = tuple((hit.pid, score) for hit, score in zip(hits, scores, strict=True))
         self.searches.append(Search(query, k, pairs, seconds, cached))

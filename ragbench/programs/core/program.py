@@ -81,7 +81,12 @@ def predict(
 
 
 def chain_of_thought(signature: type[dspy.Signature], **config: Any) -> dspy.Module:
-    """Return a `dspy.ChainOfThought` that keeps the name and role of its signature."""
+    """Return a `dspy.ChainOfThought` that keeps the name and role of its signature.
+
+    Args:
+        signature: Signature of the prompt.
+        **config: Settings of the LM call.
+    """
     return named(dspy.ChainOfThought(signature, **config), signature)
 
 
@@ -98,7 +103,12 @@ def reading(signature: type[dspy.Signature], reader: Reader) -> dspy.Module:
 
 
 def named(module: dspy.Module, signature: type[dspy.Signature]) -> dspy.Module:
-    """Return `module` with the name and role under which the ledger files its calls."""
+    """Return a module with the name and role under which the ledger files its calls.
+
+    Args:
+        module: Module to name.
+        signature: Signature that has the name and the role.
+    """
     for predictor in module.predictors():
         predictor.signature.__name__ = signature.__name__
     # Optimizers replace the signature and drop its name, so the module stores it too.
@@ -254,6 +264,13 @@ class RAGProgram(dspy.Module, Generic[K]):
         return render(passages, max_tokens=self.knobs.context_tokens)
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Passages) -> str:
+        """Return the answer of a reader to the passages.
+
+        Args:
+            trace: Trace of the question.
+            reader: Module that answers.
+            passages: Passages for its context.
+        """
         return trace.answer(reader, last=True, context=self.as_context(passages))
 
     def finish(self, trace: Trace, reader: dspy.Module, passages: Passages) -> dspy.Prediction:

@@ -154,6 +154,10 @@ def jaccard(a: str, b: str) -> float:
     """Return the Jaccard similarity of the normalized words of two texts, in [0, 1].
 
     Two blank texts have similarity 1.
+
+    Args:
+        a: First text.
+        b: Second text.
     """
     words_a = set(tokens(a))
     words_b = set(tokens(b))

@@ -264,6 +264,12 @@ class ToolLoop:
         return text
 
     def turn(self, done: Sequence[ToolStepRecord], turns_left: int) -> Turn:
+        """Ask the LM for the next turn.
+
+        Args:
+            done: Earlier steps.
+            turns_left: Number of turns that remain.
+        """
         if self.native:
             reply = self._converse(done)
             text = tool_steps.argument_text(reply.answer)

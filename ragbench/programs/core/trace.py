@@ -82,7 +82,12 @@ def blank(signature: type[dspy.Signature]) -> dict[str, Any]:
 
 
 def tidied(reply: dspy.Prediction, blanks: Mapping[str, Any]) -> dspy.Prediction:
-    """Return `reply` with stripped texts, and blanks for missing fields."""
+    """Return a reply with stripped texts, and blanks for missing fields.
+
+    Args:
+        reply: Reply to change in place.
+        blanks: Blank value of each field.
+    """
     for name, nothing in blanks.items():
         value = reply.get(name)
         if value is None:
@@ -413,9 +418,22 @@ class Trace:
         return self.prediction(answer, reason)
 
     def step(self, action: str, *, of: Iterable[Passage] = (), **fields: Any) -> None:
+        """Record a step.
+
+        Args:
+            action: Name of the step.
+            of: Passages of the step.
+            **fields: Other fields of `Step`.
+        """
         self._log.note(Step(action, **{"pids": tuple(p.pid for p in of), **fields}))
 
     def count(self, event: str, n: int = 1) -> None:
+        """Count an event.
+
+        Args:
+            event: Name of the event.
+            n: Number of times.
+        """
         with self._lock:
             self.counts[event] += n
         _logger.info("counted", extra=fields_of(what=event, n=n))

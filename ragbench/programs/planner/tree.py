@@ -113,6 +113,12 @@ class Tree:
         return [n for n in [*earlier[::-1], *self.children(node)] if n.status == "solved"]
 
     def asked(self, node: SubQuestion, count: Callable[[str], None]) -> str:
+        """Return a sub-question with the answers of its siblings filled in.
+
+        Args:
+            node: The sub-question.
+            count: Function that counts events.
+        """
         if not node.parent:
             return node.question
         sisters = self.children(self.nodes[node.parent])
@@ -204,9 +210,13 @@ class Tree:
 
 
 def is_poor(answer: str, question: str) -> bool:
-    """Return True if `answer` is blank, a refusal, or repeats only words of the question.
+    """Return True if an answer is blank, a refusal, or repeats only words of the question.
 
     Yes and no are poor if the question does not ask for them.
+
+    Args:
+        answer: Answer of a sub-question.
+        question: Text of the sub-question.
     """
     words = tokens(answer)
     if words in (["yes"], ["no"]):
@@ -220,6 +230,10 @@ def best_entity(question: str, solved: Sequence[SubQuestion]) -> str:
     The support is the summed confidence of the nodes whose answer contains the span. Spans of the
     question are excluded. If spans tie, the last one wins, because the last hop is nearest to the
     answer.
+
+    Args:
+        question: Text of the question.
+        solved: Solved sub-questions.
     """
     padded = f" {' '.join(tokens(question))} "
     support: dict[str, float] = {}

@@ -60,7 +60,14 @@ class Grades:
 
 
 def share(knobs: SelfRAGKnobs, relevance: Label, support: Label, utility: Label) -> float:
-    """Return the score of these labels as a share of the best possible one, 0 or more."""
+    """Return the score of these labels as a share of the best possible one, 0 or more.
+
+    Args:
+        knobs: Weights of the labels.
+        relevance: Label of relevance.
+        support: Label of support.
+        utility: Label of utility.
+    """
     labelled = Grades({relevance: 1.0}, {support: 1.0}, {utility: 1.0})
     best = Grades({"relevant": 1.0}, {"full": 1.0}, {5: 1.0})
     return max(labelled.score(knobs) / best.score(knobs), 0.0)
