@@ -125,7 +125,7 @@ def test_rollout_part_of_the_question_words_is_not_a_repeat(
     question: str, parts: list[str]
 ) -> None:
     tree = Tree(question)
-    added = tree.add(tree.root, parts, most=2, alike=0.7)
+    added = tree.add(tree.root, parts, most=2)
     assert [node.question for node in added] == parts
 
 
