@@ -24,8 +24,8 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.lms.lm import OWN, RagbenchLM
 from ragbench.passages import passage_of_text
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded
-from ragbench.programs.core.current_example import asking, example_of
 from ragbench.programs.core.program import named
+from ragbench.programs.core.question_state import asking, example_of
 from ragbench.retrievers import Passage, Retriever
 from ragbench.retrievers.base import SearchNotes
 from ragbench.user_code import contained, digest_of_plugin, digest_of_spec, is_external, load_object

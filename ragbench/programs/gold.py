@@ -9,8 +9,8 @@ import dspy
 from pydantic import Field
 
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace
-from ragbench.programs.core.current_example import example_of
 from ragbench.programs.core.program import Reader, reading
+from ragbench.programs.core.question_state import example_of
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerFromContext
 

@@ -17,7 +17,7 @@ from ragbench.ledger import open_ledger
 from ragbench.passages import Corpus, Passage
 from ragbench.programs.core import Trace
 from ragbench.programs.core.indexed import SearchedIndex
-from ragbench.programs.core.log import Budget
+from ragbench.programs.core.question_state import Budget
 from ragbench.programs.hippo_rag import HippoRAG, HippoSearch
 from ragbench.programs.light_rag import LightRAG, LightSearch
 from ragbench.programs.linear_rag import LinearRAG, LinearSearch

@@ -12,8 +12,8 @@ from ragbench.context import current, use
 from ragbench.lms.adapters import make_adapter
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import StopReason
-from ragbench.programs.core.current_example import Questions
 from ragbench.programs.core.program import RAGProgram, calls_of
+from ragbench.programs.core.question_state import Questions
 from ragbench.record import Ledger
 from ragbench.signatures import ANSWER_STYLES, AnswerStyle
 from tests import fakes

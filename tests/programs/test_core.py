@@ -14,7 +14,7 @@ from ragbench.lms.adapters import make_adapter
 from ragbench.passages import Passage
 from ragbench.programs.core import fuse, is_repeat, predict, render
 from ragbench.programs.core.confidence import ask_probabilities, grader, label_probabilities
-from ragbench.programs.core.log import Budget, BudgetSpentError
+from ragbench.programs.core.question_state import Budget, BudgetSpentError
 from ragbench.programs.core.text import answers_used, with_answers
 from ragbench.programs.core.trace import MAX_QUERY_CHARS, Trace
 from ragbench.signatures import AnswerFromContext, IsRel, IsUse, RetrievalDecision

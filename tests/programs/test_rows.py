@@ -10,7 +10,7 @@ from ragbench.errors import DataError
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.runs.context import build
 from ragbench.programs import MAINRAG, PROGRAMS, GoldRAG, HyDE, IterRetGen, SearchO1, SelfAsk
-from ragbench.programs.core.current_example import Questions
+from ragbench.programs.core.question_state import Questions
 from ragbench.retrievers import make_retriever
 from tests.programs.shelf import COUNTY, TOWN, ask, check, converse, rules, shelf, shown, step
 

@@ -49,9 +49,9 @@ from ragbench.lms.unmetered import noticing_unmetered
 from ragbench.logs import quiet_libraries
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.core.current_example import Questions
 from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import calls_of
+from ragbench.programs.core.question_state import Questions
 from ragbench.programs.external import adapter_of, meter_lms
 from ragbench.record import Call, billed
 from ragbench.retrievers import PerQuestion, Retriever, make_retriever

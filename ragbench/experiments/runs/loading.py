@@ -23,7 +23,7 @@ from ragbench.experiments.store import is_run, read_card
 from ragbench.external import label_of
 from ragbench.programs import PROGRAMS
 from ragbench.programs.core import RAGProgram
-from ragbench.programs.core.current_example import asking
+from ragbench.programs.core.question_state import asking
 from ragbench.programs.external import adapter_of
 from ragbench.programs.wrappers import Voting, WrapperProgram, repair_form
 from ragbench.retrievers import Retriever

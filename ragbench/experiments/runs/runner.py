@@ -73,9 +73,9 @@ from ragbench.lms.unmetered import keeps_limits, unmetered_reason
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 from ragbench.metrics.efficiency import as_if
-from ragbench.programs.core.current_example import CurrentExample
 from ragbench.programs.core.indexed import index_facts, prepare_all
 from ragbench.programs.core.program import done_so_far
+from ragbench.programs.core.question_state import CurrentExample
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
 from ragbench.retrievers import IndexStore, PerQuestion

@@ -51,7 +51,6 @@ See `core.tools` for models that choose tools, `core.confidence` for probabiliti
 `core.indexed` for programs with an index.
 """
 
-from ragbench.programs.core.log import BudgetSpentError
 from ragbench.programs.core.program import (
     PROGRAMS,
     Autonomy,
@@ -62,6 +61,7 @@ from ragbench.programs.core.program import (
     predict,
 )
 from ragbench.programs.core.prompts import render
+from ragbench.programs.core.question_state import BudgetSpentError
 from ragbench.programs.core.text import (
     Passages,
     distinct,

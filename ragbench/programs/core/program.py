@@ -22,10 +22,9 @@ from ragbench.context import current, use
 from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import is_refusal
-from ragbench.programs.core.current_example import example_of
 from ragbench.programs.core.deviations import Autonomy, Family, sources
-from ragbench.programs.core.log import Budget, BudgetSpentError
 from ragbench.programs.core.prompts import render
+from ragbench.programs.core.question_state import Budget, BudgetSpentError, example_of
 from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Trace, Wording
 from ragbench.registry import Registry

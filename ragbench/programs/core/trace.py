@@ -21,8 +21,8 @@ from ragbench.context import current, use
 from ragbench.ledger import fan_out
 from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
-from ragbench.programs.core.log import Budget, BudgetSpentError, Log
 from ragbench.programs.core.prompts import halved, pids_in_context, split_context
+from ragbench.programs.core.question_state import Budget, BudgetSpentError, Log
 from ragbench.programs.core.text import Passages, is_answer
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever

@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 from ragbench.programs.a_rag import ARAG, ARAGKnobs, ChunkTools
 from ragbench.programs.core import Trace
-from ragbench.programs.core.log import Budget
+from ragbench.programs.core.question_state import Budget
 from ragbench.programs.core.tools import ToolResult, ToolUse
 from ragbench.retrievers import Corpus, GranularIndex, Passage, dense, make_retriever
 from tests.conformance.parity.ours import Parts, World

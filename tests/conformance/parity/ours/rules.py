@@ -7,7 +7,7 @@ from typing import Any
 import dspy
 
 from ragbench.programs.core import Trace, first_sentence
-from ragbench.programs.core.log import Budget
+from ragbench.programs.core.question_state import Budget
 from ragbench.programs.core.tools import ToolUse
 from ragbench.programs.ircot import Chain, IRCoT, ending, first_words, is_inference
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
