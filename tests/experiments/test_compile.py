@@ -20,7 +20,7 @@ from ragbench.experiments.cells.verdict import estimate_verdict
 from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
-from ragbench.experiments.estimates import Spend, estimate_compile, question_cost
+from ragbench.experiments.estimates import EstimatedUsage, estimate_compile, question_cost
 from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
@@ -128,7 +128,7 @@ def test_estimate_after_three_validation_questions_scales_program_runs(
     runs = [n + 2 * len(plan.val) for n in (budget.runs.low, budget.runs.high)]
     before = estimate_compile(plan)
     assert before.low.calls == runs[0]  # a call for each run
-    cost = replace(question_cost(plan.run_context), measured=[Spend(3, 900, 0.1, 2.0)] * 3)
+    cost = replace(question_cost(plan.run_context), measured=[EstimatedUsage(3, 900, 0.1, 2.0)] * 3)
     found = estimate_compile(plan, cost)
     assert (found.low.calls, found.high.calls) == (3 * runs[0], 3 * runs[1])
     assert found.likely.tokens == pytest.approx(900 * sum(runs) / 2)
