@@ -223,13 +223,6 @@ class CorpusRecord(Record):
         return from_sentences(title, sentences, pid=pid, document=self.document)
 
 
-class ChunkRecord(Record):
-    """Chunk in a chunk file."""
-
-    id: Id
-    text: Text
-
-
 class DocumentPassages(list[Passage]):
     """Passages of a folder of documents. `card` counts its files by result."""
 
@@ -327,5 +320,5 @@ def read_chunks(path: Path) -> list[Passage]:
             if not colon or not index.strip().isdigit():
                 raise DataError(f"{row.where}: a chunk must be 'index:text', not {row.data[:40]!r}")
             row = Row(row.where, {"id": index, "text": text})
-        chunks.append(make_chunk(number, validate(ChunkRecord, row).text.strip()))
+        chunks.append(make_chunk(number, (validate(CorpusRecord, row).text or "").strip()))
     return chunks

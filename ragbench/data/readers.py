@@ -5,7 +5,7 @@ Each problem of a file becomes a one-line DataError that names the file and the 
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,9 +14,6 @@ from ragbench.data.tables import Rows, excel_rows, parquet_rows, text_rows
 from ragbench.data.text_files import check_regular, first_line, opened, read_text
 from ragbench.errors import DataError
 
-_LINES = frozenset({".jsonl", ".ndjson"})
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_EXCEL = frozenset({".xlsx", ".xlsm"})
 #: Endings of unsupported files -> advice.
 _OTHER = {
     ".xls": "save it as .xlsx",
@@ -38,7 +35,7 @@ _KINDS = {
     "NoneType": "null",
 }
 #: Endings of the files that `read_rows` streams.
-STREAMED = frozenset({*_LINES, *_SEPARATORS, ".parquet"})
+STREAMED = frozenset({".jsonl", ".ndjson", ".csv", ".tsv", ".tab", ".parquet"})
 
 
 class Row(NamedTuple):
@@ -78,24 +75,13 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
         raise DataError(f"{path}: {suffix} files are not supported; {_OTHER[suffix]}")
     before = check_regular(path)
     empty = True
-    for place, record in _reader(suffix)(path, encoding):
+    for place, record in _READERS.get(suffix, _json_rows)(path, encoding):
         empty = False
         yield Row(f"{path}: {place}", record)
     if empty:
         raise DataError(f"{path}: holds no record")
     if check_regular(path) != before:
         raise DataError(f"{path}: changed while it was read; run this again when it is whole")
-
-
-def _reader(suffix: str) -> Any:
-    """Return the function that reads files with this ending, given path and encoding."""
-    if suffix in _SEPARATORS:
-        return partial(text_rows, separator=_SEPARATORS[suffix])
-    if suffix == ".parquet":
-        return lambda path, _: parquet_rows(path)
-    if suffix in _EXCEL:
-        return lambda path, _: excel_rows(path)
-    return _line_rows if suffix in _LINES else _json_rows
 
 
 def read_json(path: Path, encoding: str = "") -> Any:
@@ -117,17 +103,13 @@ def _json_rows(path: Path, encoding: str) -> Rows:
     if not text.strip() or _is_lines(text):
         return _line_rows(path, encoding)
     records = _parse(text, str(path))
-    if isinstance(records, dict):
-        lists = list(filter(_is_records, records.values()))
-        records = lists[0] if len(lists) == 1 else records
+    if isinstance(records, dict):  # A single list of objects may be within an object.
+        lists = [value for value in records.values() if isinstance(value, list) and value]
+        if len(lists) == 1 and isinstance(lists[0][0], dict):
+            records = lists[0]
     if not isinstance(records, list):
         raise DataError(f"{path}: must hold a list of records, not {kind_of(records)}")
     return ((f"record {n}", record) for n, record in enumerate(records, start=1))
-
-
-def _is_records(value: Any) -> bool:
-    """Return True if `value` is a non-empty list of objects."""
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _is_lines(text: str) -> bool:
@@ -154,3 +136,16 @@ def _parse(text: str, where: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
         raise DataError(f"{where}: not whole JSON ({first_line(error)})") from None
+
+
+#: Ending -> function of a file and its encoding. Files with other endings are read as JSON.
+_READERS: dict[str, Callable[[Path, str], Rows]] = {
+    ".jsonl": _line_rows,
+    ".ndjson": _line_rows,
+    ".csv": partial(text_rows, separator=","),
+    ".tsv": partial(text_rows, separator="\t"),
+    ".tab": partial(text_rows, separator="\t"),
+    ".parquet": parquet_rows,
+    ".xlsx": excel_rows,
+    ".xlsm": excel_rows,
+}

@@ -137,14 +137,19 @@ class Renaming:
         for title in sorted(titles, key=len, reverse=True):
             words = _WORD.findall(_BRACKETS.sub("", title))
             folded = tuple(word.lower() for word in words)
-            if len(words) < 2 or folded in renamed.get(folded[0], {}) or self._has_name(words):
+            if len(words) < 2 or folded in renamed.get(folded[0], {}):
+                continue
+            if not self.words.keys().isdisjoint(folded):
                 continue
             places = []
             for place, word in enumerate(words):
                 if len(word) >= _SHORTEST and word[0].isupper() and word.lower() not in _KEPT:
                     places.append(place)
             if len(places) > 1:
-                places.remove(max(places, key=lambda place: self._common_uses(folded[place])))
+                common_uses = [
+                    getattr(self._uses.get(folded[place]), "small", 0) for place in places
+                ]
+                del places[common_uses.index(max(common_uses))]
                 renamed.setdefault(folded[0], {})[folded] = {
                     place: new_words.make(len(words[place])) for place in places
                 }
@@ -171,14 +176,6 @@ class Renaming:
                 for place, new in places.items():
                     plain[new] = words[place]
         return plain
-
-    def _common_uses(self, word: str) -> int:
-        if word in self._uses:
-            return self._uses[word].small
-        return 0
-
-    def _has_name(self, words: Iterable[str]) -> bool:
-        return any(word.lower() in self.words for word in words)
 
     def _move_year(self, match: re.Match[str], years: int) -> str:
         year = int(match.group(1))

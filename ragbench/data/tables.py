@@ -115,14 +115,14 @@ def _sheet_rows(path: Path, rows: Iterator[Sequence[Any]]) -> Rows:
             yield f"row {number}", record
 
 
-def excel_rows(path: Path) -> Rows:
+def excel_rows(path: Path, encoding: str) -> Rows:
     """Yield the records of the first sheet."""
     for _, rows in excel_sheets(path):
         yield from rows
         break
 
 
-def parquet_rows(path: Path) -> Rows:
+def parquet_rows(path: Path, encoding: str) -> Rows:
     """Yield the records of a Parquet file."""
     with needs_extra(str(path)):
         import pyarrow as pa

@@ -140,16 +140,10 @@ def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
 
 def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
     sentences = tuple(map(rename, passage.sentences))
-    text = " ".join(sentences)
-    if not sentences:
-        text = rename(passage.text)
-    return replace(
-        passage,
-        pid=rename(passage.pid),
-        title=rename(passage.title),
-        text=text,
-        sentences=sentences,
-    )
+    text = " ".join(sentences) or rename(passage.text)
+    pid = rename(passage.pid)
+    title = rename(passage.title)
+    return replace(passage, pid=pid, title=title, text=text, sentences=sentences)
 
 
 def _rename_example(example: dspy.Example, rename: Renaming) -> dspy.Example:

@@ -10,7 +10,6 @@ the entities.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field, StrictBool
@@ -86,12 +85,11 @@ def load_hotpotqa(spec: DataSettings) -> Dataset:
 )
 def load_2wikimultihopqa(spec: DataSettings) -> Dataset:
     """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
-    return _load(spec, None if spec.alias_file is None else _read_aliases(spec.alias_file))
-
-
-def _read_aliases(path: Path) -> Aliases:
-    records = (validate(AliasRecord, row) for row in read_rows(path))
-    return {record.Q_id: (*record.aliases, *record.demonyms) for record in records}
+    aliases = None
+    if spec.alias_file is not None:
+        records = (validate(AliasRecord, row) for row in read_rows(spec.alias_file))
+        aliases = {record.Q_id: (*record.aliases, *record.demonyms) for record in records}
+    return _load(spec, aliases)
 
 
 def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:

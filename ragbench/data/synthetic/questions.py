@@ -294,20 +294,19 @@ def _random_path(
     return path
 
 
-def _compositional(graph: Graph, dice: SeededRandom) -> GeneratedQuestion | None:
-    start = dice.pick(graph.entities)
-    path = _random_path(graph, start, dice.pick((2, 2, 2, 3, 3, 4)), dice, back=False)
-    return _chain(graph, start, path, "compositional") if len(path) > 1 else None
+def _random_chain(
+    graph: Graph, dice: SeededRandom, *, qtype: str, lengths: Sequence[int], back: bool
+) -> GeneratedQuestion | None:
+    """Return a chain from a random entity. `back` requires a reverse step, but no kinship.
 
-
-def _bridge(graph: Graph, dice: SeededRandom) -> GeneratedQuestion | None:
-    """Return a chain with a reverse step: a described entity must be found first."""
+    A reverse step describes an entity that must be found first. Kinship belongs to inference.
+    """
     start = dice.pick(graph.entities)
-    path = _random_path(graph, start, dice.pick((2, 3, 3, 4)), dice, back=True)
-    backward = any(name.startswith("~") for name in path)
-    if not backward or any("person" in name for name in path):  # Kinship belongs to inference.
+    path = _random_path(graph, start, dice.pick(lengths), dice, back)
+    is_back = any(name.startswith("~") for name in path)
+    if len(path) < 2 or (back and (not is_back or any("person" in name for name in path))):
         return None
-    return _chain(graph, start, path, "bridge")
+    return _chain(graph, start, path, qtype)
 
 
 def _inference(graph: Graph, dice: SeededRandom) -> GeneratedQuestion | None:
@@ -390,8 +389,10 @@ def _same(graph: Graph, dice: SeededRandom, *, answer: str) -> GeneratedQuestion
 
 
 _MAKERS: dict[str, Callable[[Graph, SeededRandom], GeneratedQuestion | None]] = {
-    "compositional": _compositional,
-    "bridge": _bridge,
+    "compositional": partial(
+        _random_chain, qtype="compositional", lengths=(2, 2, 2, 3, 3, 4), back=False
+    ),
+    "bridge": partial(_random_chain, qtype="bridge", lengths=(2, 3, 3, 4), back=True),
     "inference": _inference,
     "comparison": partial(_contest, among=_CONTESTS, qtype="comparison"),
     "bridge_comparison": partial(_contest, among=_BRIDGED, qtype="bridge_comparison"),
