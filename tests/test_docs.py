@@ -95,7 +95,7 @@ def test_the_site_builds_with_every_link_good(tmp_path: Path) -> None:
         [*command, str(tmp_path / "site")], cwd=ROOT, env=env, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "site" / "choose" / "index.html").is_file()
+    assert (tmp_path / "site" / "comparing" / "index.html").is_file()
 
 
 def test_architecture_page_blocks_run_in_a_new_process() -> None:
