@@ -4,6 +4,8 @@ bash runs each `sh` block, so that loops, patterns and redirections mean what th
 `ragbench` is a function there: it hands its arguments to this process, which runs the command.
 """
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -60,12 +62,21 @@ class Player:
     exempt: Callable[[list[str]], bool]
     folder: Path
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "docs"})
+    printed: io.StringIO = field(default_factory=io.StringIO)
     played: list[Played] = field(default_factory=list)
 
     def play(self, block: Block) -> None:
-        """Run a block. Raises what its Python code raises."""
-        if block.language == "python":
-            exec(compile(block.code, "a block of the page", "exec"), self.names)
+        """Run a block, or write a YAML block that begins with the name of its file.
+
+        Raises what its Python code raises.
+        """
+        if block.language == "yaml":
+            name = re.match(r"# (\w+\.yaml)", block.code)
+            if name:
+                Path(name[1]).write_text(block.code, "utf-8")
+        elif block.language == "python":
+            with contextlib.redirect_stdout(self.printed):
+                exec(compile(block.code, "a block of the page", "exec"), self.names)
         elif block.language == "sh":
             self._shell(block.code)
 
@@ -75,7 +86,7 @@ class Player:
         functions = [_FUNCTION.format(asks=asks, answered=answered)]
         functions += [f"{name}() {{ :; }}\n" for name in self.skipped]
         shell = subprocess.Popen(
-            ["bash", "-uc", "".join([*functions, code])],
+            ["bash", "-c", "".join([*functions, code])],
             pass_fds=(asks, answered),
             env={**os.environ, "PLAYED": str(self.folder)},
             stdout=subprocess.DEVNULL,
@@ -99,6 +110,10 @@ class Player:
             self.played.append(Played(words, exit_code, output, errors))
         (self.folder / "output").write_text(output, "utf-8")
         return exit_code
+
+    def output_of(self, part: str) -> str:
+        """Return the output of the first command that contains `part`."""
+        return next(each.output for each in self.played if part in " ".join(each.words))
 
 
 def blocks_of(page: str) -> Iterator[Block]:

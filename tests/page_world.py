@@ -12,8 +12,10 @@ from ragbench.lms import factory
 from ragbench.lms.calls import HostedClient
 from ragbench.lms.local import LocalSpec
 from ragbench.lms.specs import HostedSpec
-from tests.fake_server import FakeServer
+from ragbench.retrievers.embedders.local import LocalEmbedder
+from tests.fake_server import FakeServer, Hit, Script, plausible
 from tests.page_player import blocks_of
+from tests.retrievers.conftest import WordEmbedder
 
 ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "index.md"
@@ -35,9 +37,30 @@ from dspy.teleprompt import LabeledFewShot
 class Few(LabeledFewShot):
     pass
 """
-N = 12
-TOWNS = [(f"Town {i}", f"Town {i} lies on river number {i}.") for i in range(N)]
-QUESTIONS = {f"Which town number {i} lies on river number {i}?": f"Town {i}" for i in range(N)}
+NAMES = [
+    "Arden", "Belmar", "Corvane", "Dunmoor", "Eastmere", "Falk",
+    "Garrow", "Harwick", "Ilmen", "Jory", "Kesten", "Lorne",
+]  # fmt: skip
+TOWNS = [
+    (name, f"{name} lies on the river {name[:3]}a. It was founded by Ines {name}.")
+    for name in NAMES
+]
+QUESTIONS = {f"Which town lies on the river {name[:3]}a?": name for name in NAMES}
+
+
+def knowing(answers: dict[str, str]) -> Script:
+    """Return a script that knows half of the answers, and all of them after demonstrations."""
+
+    def reply(hit: Hit) -> str:
+        text = plausible(hit)
+        shown = hit.prompt.count("[[ ## question ## ]]") > 2
+        for number, (question, answer) in enumerate(answers.items()):
+            asked = hit.prompt.rfind(question) > hit.prompt.rfind("[[ ## question ## ]]")
+            if asked and (shown or number % 2):
+                text = text.replace("some answer", answer)
+        return text
+
+    return reply
 
 
 def hotpot(i: int, question: str, answer: str) -> dict[str, Any]:
@@ -60,19 +83,31 @@ def write_files() -> None:
         Path(name).write_text("\n".join(["id,question,answer", *lines]) + "\n")
     lines = [f"p{i},{title},{text}" for i, (title, text) in enumerate(TOWNS)]
     Path("passages.csv").write_text("\n".join(["id,title,text", *lines]) + "\n")
-    own = [{"id": f"q{i}", "question": q, "answer": a} for i, (q, a) in enumerate(QUESTIONS.items())]
+    own = [
+        {"id": f"q{i}", "question": question, "answer": town}
+        for i, (question, town) in enumerate(QUESTIONS.items())
+    ]
+    with_gold = [json.dumps({**row, "gold": [f"p{i}"]}) + "\n" for i, row in enumerate(own)]
+    Path("gold.jsonl").write_text("".join(with_gold))
+    ranked = [f"q{i} Q0 p{i} 1 0.9 other\n" for i in range(len(NAMES))]
+    Path("other.trec").write_text("".join(ranked))
     for name in ("questions.jsonl", "q.jsonl"):
         Path(name).write_text("".join(json.dumps(row) + "\n" for row in own))
     _json("questions.json", own)
     _json("corpus.json", [{"title": title, "text": text} for title, text in TOWNS])
     _json("chunks.json", [f"{i}:{text}" for i, (_, text) in enumerate(TOWNS)])
-    Path("dev.jsonl").write_text("".join(json.dumps(musique(i)) + "\n" for i in range(N)))
+    Path("dev.jsonl").write_text("".join(json.dumps(musique(i)) + "\n" for i in range(len(NAMES))))
     _json("hotpot_pred.json", {"answer": {row["_id"]: row["answer"] for row in rows}, "sp": {}})
     for name in ("contracts", "documents", "my-documents"):
         Path(name).mkdir()
+        for town in NAMES[:4]:
+            Path(name, f"{town}.txt").write_text(f"{town} was founded by Ines {town} in 1702.\n")
+            Path(name, f"Ines {town}.txt").write_text(f"Ines {town} was born in Lorne.\n")
         Path(name, "lease.txt").write_text("The notice is three months.\n")
         Path(name, "towns.txt").write_text("\n\n".join(text for _, text in TOWNS) + "\n")
-    module = next(block for block in blocks_of(INDEX.read_text("utf-8")) if block.language == "python")
+    module = next(
+        block for block in blocks_of(INDEX.read_text("utf-8")) if block.language == "python"
+    )
     Path("rag.py").write_text(module.code)
     Path("search.py").write_text(SEARCH)
     Path("scoring.py").write_text(SCORING)
@@ -116,6 +151,12 @@ def write_runs() -> None:
     ZipFile(ROOT / "ragbench" / "cli" / "demo.zip").extractall()
 
 
+def reply_of(hit: Hit) -> str:
+    """Reply as a model that knows half of the answers, and ends the loops of DSPy."""
+    text = knowing(QUESTIONS)(hit)
+    return text.replace("some next_tool_name", "finish").replace("some next_tool_args", "{}")
+
+
 def connect(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `server` be every provider and every local model."""
 
@@ -131,6 +172,8 @@ def connect(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
         made.provider = spec.provider  # its prices are known
         return made
 
+    server.script = reply_of
+    monkeypatch.setattr(LocalEmbedder, "_embed", WordEmbedder()._embed)
     monkeypatch.setattr(factory, "shared_server", local)
     monkeypatch.setattr(factory, "HostedClient", client)
     monkeypatch.setattr(factory, "LiteLLMClient", client)

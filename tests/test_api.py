@@ -147,19 +147,6 @@ def test_a_run_is_a_table_and_a_frame(shared: dict[str, Any]) -> None:
     assert "<th>failed</th>" in run._repr_html_()
 
 
-def test_the_examples_of_the_docs_run(server: FakeServer) -> None:
-    text = (Path(__file__).parents[1] / "docs" / "api.md").read_text("utf-8")
-    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
-    code = code.replace("openai/gpt-4o-mini", "openai/fake")
-    code = re.sub(r"((?:lm=|make_lm\()lm)\b", rf"\1, api_base={server.url!r}", code)
-    names: dict[str, Any] = {"__name__": "docs"}
-    exec(compile(code, "docs/api.md", "exec"), names)
-    assert set(names["found"].arms) >= {"zero-shot", "form", "compiled", "compiled-form"}
-    assert (names["compiled"].n, len(names["frame"])) == (4, 4)
-    assert len(server.hits) > 10
-    assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
-
-
 @pytest.mark.parametrize(
     ("given", "answers"),
     [

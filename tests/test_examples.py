@@ -1,13 +1,11 @@
-"""Examples and the twenty tasks of docs/index.md run whole, over a server on loopback."""
+"""Examples run whole, over a server on loopback."""
 
 import json
 import os
 import re
 import runpy
-import shlex
 import socket
 import sys
-import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,12 +16,11 @@ import httpx
 import mcp
 import pytest
 import uvicorn
-from click.testing import CliRunner
 
-from ragbench.cli.main import cli
 from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.cells.sweep_file import load_sweep
-from tests.fake_server import FakeServer, Fault, Hit, Script, plausible
+from tests.fake_server import FakeServer, Fault
+from tests.page_world import knowing
 
 FOLDER = Path(__file__).parents[1] / "examples"
 COMPILED = Path(__file__).parent / "goldens/compiled/vanilla"
@@ -39,21 +36,6 @@ def code_of(path: Path) -> list[str]:
     assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
     assert all(cell.get("outputs", []) == [] for cell in book["cells"])
     return ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
-
-
-def knowing(answers: dict[str, str]) -> Script:
-    """A script that knows half of the answers, and all once it is shown demonstrations."""
-
-    def reply(hit: Hit) -> str:
-        text = plausible(hit)
-        shown = hit.prompt.count("[[ ## question ## ]]") > 2
-        for number, (question, answer) in enumerate(answers.items()):
-            asked = hit.prompt.rfind(question) > hit.prompt.rfind("[[ ## question ## ]]")
-            if asked and (shown or number % 2):
-                text = text.replace("some answer", answer)
-        return text
-
-    return reply
 
 
 @pytest.mark.parametrize(
@@ -172,88 +154,6 @@ def test_a_sweep_file_takes_a_program_over_three_retrievers(program: str) -> Non
         assert len(sweep.pairs) == 2
     # The whole continues the subset: what was asked is not asked again.
     assert [c.folder for c in subset.cells] == [c.folder for c in whole.cells]
-
-
-PAGE = Path(__file__).parents[1] / "docs" / "index.md"
-MODEL = "openai/gpt-4o-mini"
-N = 12
-
-
-def files() -> None:
-    """What the page says that there is, in the working folder."""
-    questions = [f"Which town number {i} lies on river number {i}?" for i in range(N)]
-    passages = [(f"Town {i}", f"Town {i} lies on river number {i}.") for i in range(N)]
-    rows = [f"c{i},{question},Town {i}" for i, question in enumerate(questions)]
-    Path("questions.csv").write_text("\n".join(["id,question,answer", *rows]) + "\n")
-    rows = [f"p{i},{title},{text}" for i, (title, text) in enumerate(passages)]
-    Path("passages.csv").write_text("\n".join(["id,title,text", *rows]) + "\n")
-    hotpot = [
-        {
-            "_id": f"h{i}", "question": question, "answer": f"Town {i}", "type": "bridge",
-            "level": "easy", "supporting_facts": [[passages[i][0], 0]],
-            "context": [[title, [text]] for title, text in (passages[i], passages[i - 1])],
-        }
-        for i, question in enumerate(questions)
-    ]  # fmt: skip
-    Path("dev.json").write_text(json.dumps(hotpot))
-    Path("contracts").mkdir()
-    Path("contracts/lease.txt").write_text("The notice is three months.\n")
-
-
-def test_each_task_is_done_as_the_page_says(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(Path.cwd()))
-    files()
-    page = PAGE.read_text("utf-8").partition("\n## Twenty tasks\n")[2]
-    numbers = re.findall(r"^(\d+)\. ", page, flags=re.MULTILINE)
-    assert [int(number) for number in numbers] == list(range(1, 21))
-    said: dict[str, str] = {}
-    server.script = knowing(
-        {f"Which town number {i} lies on river number {i}?": f"Town {i}" for i in range(N)}
-    )
-    blocks = re.findall(r"^( *)```(\w+)\n(.*?)^\1```", page, re.M | re.S)
-    for number, (_, language, indented) in enumerate(blocks):
-        text = textwrap.dedent(indented)
-        if number == 0:
-            Path("rag.py").write_text(text)
-        elif language == "python":
-            text = text.replace("lm=lm)", f"lm=lm, api_base={server.url!r})")
-            exec(compile(text, f"block {number}", "exec"), {"__name__": "task"})
-        else:
-            for line in text.strip().splitlines():
-                said[line] = typed(line, server.url)
-    printed = capsys.readouterr().out
-    assert "2 demonstrations" in printed
-    assert json.loads(Path("runs/whole/card.json").read_text())["questions"] == N
-    assert json.loads(Path("runs/csv/card.json").read_text())["questions"] == N
-    assert json.loads(Path("runs/compiled/card.json").read_text())["questions"] < N
-    assert "\\begin{tabular}" in next(v for k, v in said.items() if "latex" in k)
-    assert "Which town number 3" in said["ragbench show run runs/whole h3"]
-    assert "nothing is wrong" in said["ragbench verify runs/whole runs/mine"]
-    assert "three months" in next(v for k, v in said.items() if k.startswith("ragbench ask"))
-
-
-def test_own_code_page_runs_from_the_first_block_to_the_last(server: FakeServer) -> None:
-    text = (PAGE.parent / "own-code.md").read_text("utf-8")
-    code = "\n".join(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL))
-    code = code.replace(MODEL, "openai/fake").replace("lm=lm", f"lm=lm, api_base={server.url!r}")
-    names: dict[str, Any] = {"__name__": "docs"}
-    exec(compile(code, "docs/own-code.md", "exec"), names)
-    assert names["mine"].records[0].passages
-    assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
-    assert (Path(names["folder"]) / "program.json").is_file()
-
-
-def typed(line: str, url: str) -> str:
-    """What a command prints, with the server in the place of the provider."""
-    words = shlex.split(line)[1:]
-    words = [f"{word}@{url}" if word.endswith(f"={MODEL}") else word for word in words]
-    if MODEL in words:
-        words += ["--model-base-url", url]
-    done = CliRunner().invoke(cli, words)
-    assert done.exit_code == 0, (line, done.output, done.exception)
-    return done.output
 
 
 SIGNED = re.compile(r":[+]z?[,]?[.]\d+[f%]")

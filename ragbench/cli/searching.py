@@ -13,6 +13,7 @@ from ragbench.cli import options as shared
 from ragbench.cli.command import PATH, command, force_option, option, output_options
 from ragbench.cli.printing import print_table, say
 from ragbench.cli.progress import RunProgress
+from ragbench.cli.user_settings import taken
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.report.table import Column, Table
 from ragbench.settings import DataSettings, QuestionSettings
@@ -86,8 +87,9 @@ def retrieve_command(
     if build or query is not None:
         if (build and query is not None) or len(ks) > 1 or (build and ks) or out or run_files:
             raise click.UsageError("QUERY takes one --k, --build none, and neither --run or --out")
+        defaults = taken(click.get_current_context())
         for name in QuestionSettings.model_fields.keys() - DataSettings.model_fields.keys():
-            if options.pop(name, None) is not None:
+            if options.pop(name, None) is not None and name not in defaults:
                 raise click.UsageError(f"--{name} does not apply to QUERY and --build")
     with spending(limits):
         if not (build or query is not None):
