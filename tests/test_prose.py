@@ -20,7 +20,7 @@ CEILINGS = {"lms": (10.5, 2.5), "signatures": (6.0, 2.8)}
 PAGES = (5.0, 1.5)
 
 
-#: Former names of terms. The glossary in docs/architecture.md has the current ones.
+#: Former names of terms. The glossary (docs/glossary.md) has the current ones.
 RETIRED = re.compile(
     r"\b(?:reads_all|bare_index|gave_up|not_shown|refused_rightly|refused_wrongly|right_of_answered|"
     r"without_evidence|departures?|handed_over|no difference shown)\b|--worth\b|--renamed\b"
