@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -152,11 +151,14 @@ def rows_of(spec: DataSettings) -> Iterator[Row]:
         if source:
             instead = f" or take {source.repo} from the hub"
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    rows = chain.from_iterable(
-        (row._replace(split=split) for row in read_rows(path, spec.encoding))
-        for split, path in files.items()
-    )
-    yield from map_rows(hub.hub_rows(spec) if spec.hub else rows, spec.field, "--field")
+    rows = hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding)
+    yield from map_rows(rows, spec.field, "--field")
+
+
+def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:
+    for split, path in files.items():
+        for row in read_rows(path, encoding):
+            yield row._replace(split=split)
 
 
 def detect_layout(path: Path) -> str | None:
