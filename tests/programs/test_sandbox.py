@@ -70,7 +70,7 @@ ATTACKS = [
     ("long error", "raise ValueError('x' * 1_000_000)", r"ValueError: x+ \.\.\."),
     ("long argument", "echo('x' * 1_000_000)", "too large"),
     ("unknown tool", "print(delete_everything())", "not defined"),
-    ("endless tool calls", "while True: echo('x')", "tool call limit reached"),
+    ("endless tool calls", "while True: echo('x')", "tool call limit"),
     ("caught tool calls", "while True:\n  try: echo(1, 2, 3)\n  except: pass", "limit"),
     ("hoarded tool output", "x = []\nwhile True: x.append(flood())", "memory limit"),
     # values that take for ever to format or to hash; SHARED is 2^40 lists in 40 objects
@@ -121,7 +121,7 @@ def test_sandboxes_share_no_variables_and_count_the_tool_calls_of_a_question(
     with pytest.raises(CodeExecutionError, match="all variables were lost"):
         box.execute("x = []\nwhile True: x.append('a' * 1_000_000)")
     box.execute("try: echo(1, 2)\nexcept TypeError: pass")  # one that fails counts as well
-    with pytest.raises(CodeExecutionError, match=r"limit reached \(3 per question\)"):
+    with pytest.raises(CodeExecutionError, match=r"tool call limit \(3 per question\)"):
         box.execute("echo('c')")
 
 

@@ -35,8 +35,7 @@ from ragbench.programs.core.program import refuses
 from ragbench.programs.planner.tree import SubQuestion, Tree, best_entity, is_poor
 from ragbench.retrievers import Passage
 
-#: Maximum number of sub-questions of a node, and confidence of the root that ends the search.
-MAX_CHILDREN = 2
+#: Confidence of the root that ends the search.
 STOP_CONFIDENCE = 0.8
 
 
@@ -46,6 +45,7 @@ class PlannerKnobs(ProgramKnobs):
     k: int = bounded(3, 1, 100, "passages per search")
     max_steps: int = bounded(5, 1, 50, "maximum number of actions, without splits")
     max_depth: int = bounded(3, 0, 10, "levels below the question")
+    max_children: int = bounded(2, 1, 10, "sub-questions of a node")
     gate: Literal["ask", "always", "never"] = Field(
         "ask", description="ask the LM to retrieve, or fixed"
     )
@@ -184,7 +184,7 @@ class Exploration:
         return "max_steps"
 
     def _choose(self) -> tuple[str, SubQuestion, list[str]]:
-        room: dict[str, Any] = {"max_parts": MAX_CHILDREN} if self.knobs.rollout else {}
+        room: dict[str, Any] = {"max_parts": self.knobs.max_children} if self.knobs.rollout else {}
         reply = self.trace.ask(
             self.program.choose,
             otherwise={"action": "TRAVERSE", "node_id": self.tree.active},
@@ -215,10 +215,10 @@ class Exploration:
 
     def _rollout(self, node: SubQuestion, questions: list[str]) -> bool:
         """Split `node`. A split is not a step, because each of its parts takes one."""
-        full = len(self.tree.children(node)) >= MAX_CHILDREN
+        full = len(self.tree.children(node)) >= self.knobs.max_children
         if node.status == "pruned" or node.depth >= self.knobs.max_depth or full:
             return False
-        added = self.tree.add(node, questions, most=MAX_CHILDREN)
+        added = self.tree.add(node, questions, most=self.knobs.max_children)
         split = "\n".join(n.question for n in added)
         if node.refused:
             self.trace.count("split_refused")

@@ -95,6 +95,10 @@ class Sandbox:
         try:
             reply = self._exchange(message)
             while "call" in reply:
+                if not self._calls_left:
+                    limit = self.limits.tool_calls
+                    raise CodeExecutionError(f"tool call limit ({limit} per question)" + _RESET)
+                self._calls_left -= 1
                 reply = self._exchange(self._use(**reply))
         except (EOFError, BrokenPipeError):
             self.shutdown()
@@ -137,10 +141,6 @@ class Sandbox:
     def _use(self, call: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Call a tool and return its value or error, as a message for the worker."""
         try:
-            if not self._calls_left:
-                limit = self.limits.tool_calls
-                raise RuntimeError(f"tool call limit reached ({limit} per question)")
-            self._calls_left -= 1
             return {"value": self.tools[call](*args, **kwargs)}
         except ValidationError as error:
             first = error.errors()[0]
