@@ -21,7 +21,7 @@ def summed(records: list[Record], metrics: Any = DEFAULT_METRICS) -> dict[str, A
     return summarize(records, score_columns(records, metrics))
 
 
-def test_failures_count_as_the_worst() -> None:
+def test_mean_of_if_questions_failed_counts_the_worst_score() -> None:
     found = summed(RECORDS)
     assert (found["n"], found["n_failed"]) == (4, 1)
     assert found["failures"] == {"lm/LMTimeoutError": 1}
@@ -35,7 +35,7 @@ def test_failures_count_as_the_worst() -> None:
     assert summed([])["scores"] == {}
 
 
-def test_failures_alone_make_no_score_of_what_no_answer_has() -> None:
+def test_summarize_if_only_failures_have_a_score_omits_the_metric() -> None:
     assert "sp_f1" not in summed(RECORDS)["scores"]
     cited = [record("Norway", qid="9", citations=[["Oslo", 0], ["Ann Lee", 1]]), *RECORDS]
     score = summed(cited)["scores"]["sp_f1"]
@@ -43,7 +43,7 @@ def test_failures_alone_make_no_score_of_what_no_answer_has() -> None:
     assert summed(cited)["support_kinds"] == {"cited": 1}
 
 
-def test_mean_of_counts_questions_by_their_clusters() -> None:
+def test_mean_of_if_clusters_exist_uses_clusters() -> None:
     scores: dict[str, float | None] = {f"q{n:02}": float(n % 6 < 3) for n in range(36)}
     clusters = {qid: qid[:2] + str(n // 3) for n, qid in enumerate(scores) if n < 33}
     units = [clusters.get(qid, qid) for qid in scores]
@@ -55,7 +55,7 @@ def test_mean_of_counts_questions_by_their_clusters() -> None:
     assert mean_of({"q": None}, (0.0, 1.0)) is None
 
 
-def test_summarize_gives_intervals_by_clusters() -> None:
+def test_summarize_if_clusters_exist_has_clustered_intervals() -> None:
     rows = [record("Norway" if n % 8 < 4 else "Sweden", qid=f"q{n:02}") for n in range(48)]
     clusters = {row.qid: n // 4 for n, row in enumerate(rows)}
     columns = score_columns(rows, ["em"])

@@ -22,7 +22,7 @@ NAMED = set(
 TRIPLES = {"evidences": [["Ann Lee", "place of birth", "Oslo"]]}
 
 
-def test_there_are_few_names_and_near_ones_are_given_for_an_unknown_one() -> None:
+def test_get_metric_if_unknown_names_similar_metrics() -> None:
     assert len(metric_names()) <= 51  # with five that take a cut-off
     assert "sp_f1" in metric_names()
     assert "sp_recall" not in metric_names()  # parts of a family are known on request
@@ -31,7 +31,7 @@ def test_there_are_few_names_and_near_ones_are_given_for_an_unknown_one() -> Non
         get_metric("squad_f2")
 
 
-def test_every_listed_metric_scores_any_record_and_a_failed_one_the_worst() -> None:
+def test_metric_if_the_question_failed_has_its_worst_score() -> None:
     failed = replace(failure(), extra=TRIPLES)
     embedding = Call("e", kind="embed", prompt_tokens=7)
     ledger = replace(failed.ledger, calls=[*failed.ledger.calls, embedding])
@@ -75,7 +75,7 @@ def test_by_hand(name: str, pred: str, golds: list[str], expected: float) -> Non
     assert get_metric(name).score(record(pred, answers=golds)) == pytest.approx(expected)
 
 
-def test_spans_of_drop_and_the_answer_of_a_chain_of_thought() -> None:
+def test_drop_score_of_spans_is_that_of_the_best_pairs() -> None:
     assert spans_of('["Oslo", "Bergen"]') == ["Oslo", " Bergen"]
     assert spans_of("Oslo, Norway") == ["Oslo, Norway"]
     assert drop_score(["Oslo", "Bergen"], ["Bergen", "Oslo"]) == (1.0, 1.0)
@@ -85,5 +85,5 @@ def test_spans_of_drop_and_the_answer_of_a_chain_of_thought() -> None:
 
 
 @pytest.mark.parametrize("blank", ["", "The", "a, an; THE!", "the\u2013a", "a-n", "\u00a0An\u00a0"])
-def test_blank_is_what_normalises_to_nothing(blank: str) -> None:
+def test_is_blank_if_normalized_text_is_empty_is_true(blank: str) -> None:
     assert is_blank(blank) == (not normalise_answer(blank))

@@ -42,12 +42,12 @@ def compare(a: Any, b: Any, clusters: Any = None, **options: Any) -> Comparison:
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_agrees_with_statsmodels(p_values: list[float]) -> None:
+def test_holm_on_any_p_values_equals_statsmodels(p_values: list[float]) -> None:
     assert holm(p_values) == pytest.approx(multipletests(p_values, method="holm")[1])
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.05 / 20])
-def test_power_is_that_of_the_noncentral_t(alpha: float) -> None:
+def test_power_of_a_t_test_equals_the_noncentral_t(alpha: float) -> None:
     for df in (1.0, 1.7, 3.5, 99.0, 123_456.7):
         critical = float(stats.t.ppf(1 - alpha / 2, df))
         for shift in (0.0, 0.5, 2.8, 6.0):
@@ -57,7 +57,7 @@ def test_power_is_that_of_the_noncentral_t(alpha: float) -> None:
     assert t_power(1e6, 3) == pytest.approx(1.0)
 
 
-def test_questions_needed_is_the_inverse_of_power() -> None:
+def test_questions_needed_if_inserted_into_power_gives_80_percent() -> None:
     questions = PlannedTest(reach=0.0).questions
     needed = questions(0.1, 0.25)
     assert needed is not None
@@ -68,7 +68,7 @@ def test_questions_needed_is_the_inverse_of_power() -> None:
     assert (questions(0.0, 0.25), questions(1e-17, 0.25)) == (None, None)
 
 
-def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:
+def test_planned_test_has_the_power_of_the_test_itself() -> None:
     d = np.array([1.0] * 6 + [-1.0] * 2 + [0.0] * 12)
     found = compare(np.maximum(0, -d), np.maximum(0, d))
     assert found.estimate is not None
@@ -94,7 +94,7 @@ def test_a_planned_test_is_drawn_to_0_as_the_test_itself() -> None:
     assert planned.power(0.9, 0.01, 5) == 0.0  # fewer than two clusters
 
 
-def test_a_difference_that_is_detectable_has_the_variance_of_its_own_gains() -> None:
+def test_detectable_difference_has_the_variance_of_its_gains() -> None:
     test = PlannedTest(reach=1.0)
     least = test.detectable(0.0, 0.0, 100)  # nothing differed: all of the gain must be new
     assert least is not None
@@ -108,13 +108,13 @@ def test_a_difference_that_is_detectable_has_the_variance_of_its_own_gains() -> 
     assert test.detectable(0.3, 0.0, 3) is None
 
 
-def test_seeds_are_asked_for_where_no_number_of_questions_would_do() -> None:
+def test_compare_if_no_number_of_questions_suffices_asks_for_seeds() -> None:
     test = PlannedTest(reach=1.0, seed_variance=0.04**2, seeds=3)
     assert test.questions(0.03, 0.2) is test.more_seeds(0.03, 0.2, 50) is None
     assert (test.more_seeds(0.03, 0.2, 10_000) or 0) > 10
 
 
-def test_all_discordant() -> None:
+def test_compare_if_all_pairs_are_discordant_has_an_interval() -> None:
     found = compare([0] * 12, [1] * 12)
     assert found.difference == 1.0
     assert found.p == pytest.approx(stats.ttest_1samp([1] * 13 + [-1], 0).pvalue)
@@ -132,7 +132,7 @@ def test_all_discordant() -> None:
     assert found.verdict == "better (for these documents only)"
 
 
-def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
+def test_verdict_if_not_significant_names_the_questions_needed() -> None:
     a, b = arms(40, 0.02, 5)
     found = compare(a, b)
     assert found.n_needed is not None
@@ -151,7 +151,7 @@ def test_an_unshown_difference_says_how_many_questions_it_needs() -> None:
     assert wide.minimum_detectable == pytest.approx(5 * (found.minimum_detectable or 0))
 
 
-def test_documents_are_named_beside_questions() -> None:
+def test_verdict_if_documents_are_clusters_names_their_number() -> None:
     a, b = arms(100, 0.02, 5)
     pairs = [i // 2 for i in range(100)]
     found = compare(a, b, clusters=pairs).verdict
@@ -180,7 +180,7 @@ def test_compare_if_documents_are_few_speaks_of_these_documents_only(
     )
 
 
-def test_breakdown_is_the_share_of_lost_documents_at_which_the_lower_bound_is_0() -> None:
+def test_breakdown_if_that_share_fails_has_a_lower_bound_of_0() -> None:
     names = [i // 5 for i in range(100)]
     a, b = arms(100, 0.3, 5)
     found = correct([compare(a, b, clusters=names), compare(a, a, clusters=names)])[0]
@@ -218,13 +218,13 @@ def test_compare_if_the_metric_has_no_bounds_tests_nothing(n: int) -> None:
         assert found.interval.scope == "of the questions asked"
 
 
-def test_without_interval_takes_the_test_away_and_says_why() -> None:
+def test_without_interval_removes_the_test_and_states_the_reason() -> None:
     bare = without_interval(compare(*arms(60, 0.3, 1), margin=0.9), "asked twice")
     assert (bare.interval, bare.interval_b, bare.p, bare.p_gains(0.5)) == (None, None, 1.0, 1.0)
     assert bare.verdict == "no significant difference (asked twice)"
 
 
-def test_a_pilot_of_a_few_questions_names_no_number() -> None:
+def test_verdict_if_the_pilot_is_small_names_no_number() -> None:
     said = "no significant difference (too few questions to say how many would be needed)"
     one = compare([0], [1])
     assert (one.n, one.difference, one.interval, one.p, one.verdict) == (1, 1.0, None, 1.0, said)
@@ -233,7 +233,7 @@ def test_a_pilot_of_a_few_questions_names_no_number() -> None:
     assert "about" in compare([0] * 10, [0] * 9 + [1]).verdict
 
 
-def test_equivalence_goes_through_holm() -> None:
+def test_equivalence_if_corrected_uses_holm() -> None:
     same = [1, 0] * 60
     close = next(
         c
@@ -248,7 +248,7 @@ def test_equivalence_goes_through_holm() -> None:
     assert again[0].verdict.startswith("no significant difference")
 
 
-def test_correction_can_take_a_verdict_back() -> None:
+def test_correct_if_the_family_is_large_removes_significance() -> None:
     a, b = arms(60, 0.09, 0)
     alone = compare(a, b)
     assert 0.01 < alone.p < 0.05
@@ -266,7 +266,7 @@ def test_correction_can_take_a_verdict_back() -> None:
     assert all(verdict.startswith("no significant difference") for verdict in verdicts)
 
 
-def test_intervals_of_a_family_show_what_its_verdicts_say() -> None:
+def test_corrected_intervals_agree_with_the_verdicts() -> None:
     tried = [compare(*arms(60, 0.07, seed)) for seed in range(60)]
     clear = compare(*arms(60, 0.3, 1))
     close = next(c for c in tried if 0.026 < c.p < 0.049)
@@ -281,7 +281,7 @@ def test_intervals_of_a_family_show_what_its_verdicts_say() -> None:
     assert levels == pytest.approx([1 - 0.05 / 3, 1 - 0.05 / 2, 1 - 0.05 / 2])
 
 
-def test_what_holds_for_both_extremes_is_said() -> None:
+def test_with_extremes_if_both_agree_states_the_verdict() -> None:
     tried = [compare(*arms(60, 0.07, seed), margin=0.4) for seed in range(60)]
     close = next(c for c in tried if 0.026 < c.p < 0.049)
     clear = compare(*arms(60, 0.3, 1), margin=0.4)
@@ -307,7 +307,7 @@ def test_what_holds_for_both_extremes_is_said() -> None:
     )
 
 
-def test_a_comparison_turned_round_says_the_reverse() -> None:
+def test_reversed_of_a_comparison_has_the_reverse_verdict() -> None:
     found = correct([compare(*arms(60, 0.3, 1))])[0]
     back = found.reversed()
     assert (back.difference, back.mean_a) == (-found.difference, found.mean_b)
@@ -328,7 +328,7 @@ def test_a_comparison_turned_round_says_the_reverse() -> None:
     assert more.p_gains(0.05) < 1e-6
 
 
-def test_seeds_of_a_question_are_not_more_questions() -> None:
+def test_compare_if_seeds_repeat_questions_does_not_count_more_questions() -> None:
     a, b = arms(30, 0.1, 2)
     once = compare(a, b)
     copied = compare([a] * 5, [b] * 5)
@@ -355,7 +355,7 @@ def test_margins() -> None:
 # -- the luck of being chosen
 
 
-def test_the_best_of_equal_candidates_is_not_ahead() -> None:
+def test_corrected_best_if_candidates_are_equal_is_near_chance() -> None:
     rng = np.random.default_rng(0)
     seen, corrected = [], []
     for number in range(40):
@@ -366,7 +366,7 @@ def test_the_best_of_equal_candidates_is_not_ahead() -> None:
     assert np.mean(corrected) == pytest.approx(0.5, abs=0.03)
 
 
-def test_the_luck_of_the_choice_is_drawn_by_clusters() -> None:
+def test_corrected_best_if_clusters_exist_resamples_clusters() -> None:
     rng = np.random.default_rng(3)
     luck = []
     for clustered in (False, True):
@@ -380,7 +380,7 @@ def test_the_luck_of_the_choice_is_drawn_by_clusters() -> None:
     assert luck[1] > 1.5 * luck[0]
 
 
-def test_a_clear_best_is_kept() -> None:
+def test_corrected_best_if_one_is_clearly_best_keeps_its_score() -> None:
     scores = np.zeros((3, 40))
     scores[1, :30] = 1.0
     found = corrected_best(scores)
@@ -401,7 +401,7 @@ def test_a_clear_best_is_kept() -> None:
     assert least.corrected >= 0.25  # type: ignore[union-attr]
 
 
-def test_seeds_are_asked_for_if_questions_would_be_more_than_twenty_times_as_many() -> None:
+def test_verdict_if_twenty_times_more_questions_are_needed_asks_for_seeds() -> None:
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 0.3, (3, 100)) + 0.02 * np.array([[-1.0], [0.0], [1.0]])
     asked = {}

@@ -28,19 +28,19 @@ def name(answer: str, **fields: Any) -> str:
     return cause(record(answer, **fields)).name
 
 
-def test_a_right_answer_has_no_cause() -> None:
+def test_cause_of_a_right_answer_is_none() -> None:
     assert cause_of(record("the Norway!")) is None
     assert cause_of(record("Noreg", answers=["Norway", "Noreg"])) is None
 
 
-def test_where_no_answer_can_be_found_silence_is_right_and_any_answer_wrong() -> None:
+def test_cause_of_an_unanswerable_question_if_refused_is_none() -> None:
     assert cause_of(record("not stated", extra={"answerable": False})) is None
     assert name("Norway", extra={"answerable": False}) == "control/answered_anyway"
     assert name("not stated", extra={"answerable": True}) == "control/no_answer"
 
 
 @pytest.mark.parametrize("boundary", ["provider", "parse", "retriever", "program", "limit"])
-def test_a_failed_question_is_filed_by_its_boundary(boundary: str) -> None:
+def test_cause_of_a_failed_question_is_its_boundary(boundary: str) -> None:
     kind = "budget" if boundary == "limit" else boundary
     found = cause(failure("SomeError", boundary))
     assert (found.name, found.detail, found.by) == (f"control/{kind}", "SomeError", "rule")
@@ -107,11 +107,13 @@ OSLO, TRONDHEIM = ([{"question": "?", "answer": a}] * 2 for a in ("Oslo", "Trond
         ("noanswer", {"counts": {"parse_fallback": 1}}, "control/parse"),
     ],
 )  # fmt: skip
-def test_the_first_rule_that_holds(answer: str, fields: dict[str, Any], expected: str) -> None:
+def test_cause_of_a_wrong_answer_is_the_first_matching_rule(
+    answer: str, fields: dict[str, Any], expected: str
+) -> None:
     assert name(answer, **fields) == expected
 
 
-def test_the_hop_is_how_far_the_chain_got() -> None:
+def test_hop_of_a_cause_counts_the_gold_passages_obtained() -> None:
     found = cause(record("Sweden", pids=("p1",)))
     assert (found.hop, "'Oslo' was not searched" in found.detail) == (2, True)
     assert cause(record("Sweden", pids=("p3", "p4"))).hop == 1
@@ -135,7 +137,7 @@ ANSWERS = (
 )  # fmt: skip
 
 
-def test_refusals_and_answers_that_only_look_like_them() -> None:
+def test_is_refusal_if_an_answer_resembles_a_refusal_is_false() -> None:
     assert [text for text in REFUSALS if not is_refusal(text)] == []
     assert [text for text in ANSWERS if is_refusal(text)] == []
 
@@ -151,7 +153,7 @@ def test_refusals_and_answers_that_only_look_like_them() -> None:
         ("entity", "Edmund Grey, 1st Earl of Kent|One Direction|noanswer|Twice Shy"),
     ],
 )
-def test_kinds_of_answers(kind: str, answers: str) -> None:
+def test_answer_kind_of_each_answer(kind: str, answers: str) -> None:
     assert {answer: answer_kind(answer) for answer in answers.split("|")} == dict.fromkeys(
         answers.split("|"), kind
     )
@@ -180,7 +182,7 @@ def react(*turns: tuple[str, str]) -> Record:
     return planted(ReActRAG(shelf(padding=30), k=1, backend="typed"), lambda asked: next(left))
 
 
-def test_runs_that_are_planted_get_their_cause() -> None:
+def test_cause_of_a_planted_mistake_is_that_mistake() -> None:
     from_memory = rules(RetrievalDecision={"retrieve": False}, DirectAnswer={"answer": "Eastmere"})
     named = ("search", "Salt Road novel about a caravan")
     cases = {

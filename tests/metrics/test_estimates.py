@@ -45,7 +45,7 @@ def ends(interval: Interval | None) -> tuple[float, float]:
     return interval.low, interval.high
 
 
-def test_plus_two_is_the_t_test_of_the_values_and_both_ends() -> None:
+def test_plus_two_estimate_equals_the_t_test_with_both_bounds_added() -> None:
     d = differences(60)
     both, ours = [*d, -1.0, 1.0], estimated(d)
     theirs = stats.ttest_1samp(both, 0)
@@ -69,7 +69,7 @@ def test_plus_two_is_the_t_test_of_the_values_and_both_ends() -> None:
     assert mean_interval([1], (0.0, 1.0)) is None
 
 
-def test_intervals_stay_within_the_bounds_and_paired_ones_within_their_width() -> None:
+def test_interval_of_bounded_scores_stays_within_the_bounds() -> None:
     low, high = ends(found := mean_interval([1.0] * 5, (0.0, 1.0)))
     assert 0 < low < high == 1.0
     assert found.excludes_zero()  # type: ignore[union-attr]
@@ -80,7 +80,7 @@ def test_intervals_stay_within_the_bounds_and_paired_ones_within_their_width() -
     assert (difference_bounds((1.0, 3.0)), difference_bounds(None)) == ((-2.0, 2.0), None)
 
 
-def test_cluster_robust_standard_error_is_that_of_statsmodels() -> None:
+def test_cluster_robust_standard_error_equals_statsmodels() -> None:
     rng = np.random.default_rng(4)
     groups = np.repeat(np.arange(20), 5)
     x = rng.normal(size=20)[groups] + rng.normal(size=100)
@@ -97,7 +97,7 @@ def test_cluster_robust_standard_error_is_that_of_statsmodels() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.02, 0.5])
 @pytest.mark.parametrize("sizes", [[20] * 12, [1] * 30, [40] + [1] * 60, [5, 4, 3, 2, 1] * 4])
-def test_cr2_and_its_degrees_of_freedom_are_those_of_the_matrices(
+def test_cr2_and_degrees_of_freedom_equal_the_matrix_formulas(
     sizes: list[int], correlation: float
 ) -> None:
     """Bell and McCaffrey (2002) with full matrices, for the regression on a constant."""
@@ -189,7 +189,7 @@ def test_seeds_as_a_random_effect_by_hand() -> None:
     assert estimate_difference(a, same, REACH).of_seeds == 0.0  # type: ignore[union-attr]
 
 
-def test_seeds_are_told_apart_by_the_f_test_of_two_ways() -> None:
+def test_seeds_differ_by_the_two_way_f_test() -> None:
     _, b = two_way(5, 40, 0.1, 3)
     rows = [(seed, q, b[seed, q]) for seed in range(5) for q in range(40)]
     frame = pd.DataFrame(rows, columns=["seed", "q", "y"])

@@ -10,7 +10,7 @@ from ragbench.metrics.stats.comparison import Method
 from ragbench.metrics.stats.repeats import repeatability_limit, variance_of_one
 
 
-def test_always_and_ever_are_shares_of_questions_and_noise_is_that_within_them() -> None:
+def test_repeats_give_shares_of_always_and_ever_right() -> None:
     scores = np.array([[1, 1, 0, 0.5], [1, 0, 0, 0.5], [1, 1, 0, 1.0]])
     found = repeated(scores, 1.0)
     assert (found.always, found.ever) == (0.25, 0.75)
@@ -23,7 +23,7 @@ def test_always_and_ever_are_shares_of_questions_and_noise_is_that_within_them()
     assert (lower.always, lower.ever) == (0.25, 0.5)
 
 
-def test_one_asking_has_no_noise_of_its_own() -> None:
+def test_repeats_if_there_is_one_have_no_noise() -> None:
     once = np.array([[1.0, 0.0, 1.0]])
     assert variance_of_one(once) == 0
     assert repeated(once, 1.0).always == repeated(once, 1.0).ever
@@ -33,7 +33,7 @@ def test_one_asking_has_no_noise_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("between", "within", "pays"), [(0.3, 0.01, False), (0.0, 0.3, True)])
-def test_repeats_pay_where_a_system_differs_from_itself_more_than_questions_do(
+def test_repeats_if_noise_exceeds_questions_are_advised(
     between: float, within: float, pays: bool
 ) -> None:
     rng = np.random.default_rng(0)
@@ -50,7 +50,7 @@ def test_repeats_pay_where_a_system_differs_from_itself_more_than_questions_do(
     assert found.twice_questions <= found.twice_repeats <= found.half
 
 
-def test_repeats_that_differ_as_wholes_are_found_from_three_on() -> None:
+def test_repeats_differ_if_there_are_three_finds_a_difference() -> None:
     rng = np.random.default_rng(1)
     alike = rng.normal(0.5, 0.2, (4, 100))
     moved = alike + np.array([[0.0], [0.3], [0.0], [0.3]])
@@ -59,7 +59,7 @@ def test_repeats_that_differ_as_wholes_are_found_from_three_on() -> None:
     assert not repeats_differ(moved[:2])
 
 
-def test_differ_as_wholes_if_chance_does_so_in_less_than_one_of_a_hundred() -> None:
+def test_repeats_differ_if_only_chance_acts_is_rarely_true() -> None:
     rng = np.random.default_rng(0)
     outcomes = {}
     for _ in range(2000):

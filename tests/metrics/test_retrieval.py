@@ -65,7 +65,7 @@ def test_union_and_per_search_by_hand() -> None:
     assert score("hops_to_gold", record(gold_pids=[])) is None
 
 
-def test_evidence_is_what_was_shown_and_found_what_was_found() -> None:
+def test_gold_in_context_if_the_context_is_known_ignores_retrieval() -> None:
     hidden = replace(TWO_SEARCHES, in_context=["p1", "p3"])
     assert (score("gold_in_context", hidden), score("all_recall", hidden)) == (0.0, 1.0)
     printed = record(pids=("p1",), in_context=["p2", "p1"])  # by code, past any search
@@ -75,13 +75,13 @@ def test_evidence_is_what_was_shown_and_found_what_was_found() -> None:
     assert score("gold_in_context", replace(failure(), gold_pids=["p1"])) == 0.0
 
 
-def test_efficiency_is_f1_for_each_search() -> None:
+def test_retrieval_efficiency_divides_f1_by_searches() -> None:
     assert score("retrieval_efficiency", TWO_SEARCHES) == 0.5
     assert score("retrieval_efficiency", record(pids=())) is None
     assert score("retrieval_efficiency", failure()) == 0.0
 
 
-def test_without_gold_or_searches() -> None:
+def test_retrieval_metrics_without_gold_or_searches() -> None:
     assert score("recall@5", record(gold_pids=[])) is None
     assert score("recall@5", replace(failure(), gold_pids=[])) is None
     assert score("recall@5", failure()) == 0.0
@@ -89,14 +89,14 @@ def test_without_gold_or_searches() -> None:
     assert score("search_recall@5", record(pids=())) is None
 
 
-def test_cut_offs_are_parsed_once_for_all_names() -> None:
+def test_get_metric_with_a_cutoff_parses_any_name() -> None:
     assert get_metric("recall@5").name == "recall@5"
     for bad in ("recall@0", "recall@x", "f1@5"):
         with pytest.raises(UnknownNameError, match=r"recall|f1"):
             get_metric(bad)
 
 
-def test_shown_again_counts_again_in_retrieved_tokens() -> None:
+def test_retrieved_tokens_if_a_passage_repeats_counts_it_again() -> None:
     sizes = {pid: approx_tokens(passage(pid).text) for pid in ("p1", "p2", "p3")}
     expected = sizes["p3"] + 2 * sizes["p1"] + sizes["p2"]
     assert score("retrieved_tokens", TWO_SEARCHES) == expected > 0

@@ -32,7 +32,7 @@ def test_joint_multiplies_precision_and_recall_before_f1() -> None:
     assert score("joint_f1", record("no", answers=["no way"], citations=GOLD)) == 0.0
 
 
-def test_nothing_named_is_not_scored_and_a_failure_is_the_worst() -> None:
+def test_support_if_nothing_is_cited_has_no_score() -> None:
     assert score("sp_f1", record()) is None
     assert score("joint_f1", record()) is None
     assert score("sp_f1", failure()) == score("joint_f1", failure()) == 0.0
@@ -41,7 +41,7 @@ def test_nothing_named_is_not_scored_and_a_failure_is_the_worst() -> None:
     assert score("sp_f1", record(attribution=[])) == 0.0
 
 
-def test_attribution_counts_where_no_sentence_was_cited() -> None:
+def test_support_if_nothing_is_cited_uses_the_attribution() -> None:
     sample = record(citations=[1], attribution=GOLD)
     assert support_kind(sample) == "attributed"
     assert predicted_facts(sample) == {("Ann Lee", 1), ("Oslo", 0)}
@@ -52,7 +52,7 @@ def test_attribution_counts_where_no_sentence_was_cited() -> None:
     assert (score("sp_f1", passages), score("support_f1", passages)) == (None, 1.0)
 
 
-def test_passages_are_cited_by_number_pid_or_sentence() -> None:
+def test_citations_by_number_pid_or_sentence_name_passages() -> None:
     assert predicted_pids(record(citations=[1, 3])) == {"p1", "no passage 3"}
     assert predicted_pids(record(citations=["p2"])) == {"p2"}
     assert predicted_pids(record(attribution=[["Atlantis", 0]])) == {"no passage Atlantis"}
@@ -61,7 +61,7 @@ def test_passages_are_cited_by_number_pid_or_sentence() -> None:
     assert score("support_recall", record(citations=[1, 3])) == 0.5
 
 
-def test_empty_sets() -> None:
+def test_support_of_empty_sets() -> None:
     assert set_score(set(), set()) == (1.0, 0.0, 0.0, 0.0)  # HotpotQA: EM 1, F1 0
     assert musique_support_score(set(), set()) == (1.0, 0.0, 0.0, 1.0)  # MuSiQue mends the F1
     assert musique_support_score(set(), {"x"}).f1 == 0.0
@@ -81,13 +81,13 @@ def test_evidence_by_hand() -> None:
     assert score("evidence_f1", record(facts=said)) is None
 
 
-def test_a_gold_sentence_that_the_data_name_twice_counts_once() -> None:
+def test_support_if_gold_repeats_a_sentence_counts_it_once() -> None:
     twice = record(support=[["Ann Lee", 1], ["Ann Lee", 1], ["Oslo", 0]], citations=[["Oslo", 0]])
     assert score("sp_recall", twice) == 0.5
     assert score("sp_f1", twice) == pytest.approx(2 / 3)
 
 
-def test_the_answer_of_a_joint_score_may_be_any_alias() -> None:
+def test_joint_score_if_the_answer_is_an_alias_counts_it() -> None:
     named = record("the Kingdom", answers=["Norway", "Kingdom", "Norge"], citations=GOLD)
     assert score("joint_em", named) == score("joint_f1", named) == 1.0
     assert score("joint_em", replace(named, answer="Sweden")) == 0.0

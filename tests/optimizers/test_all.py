@@ -132,7 +132,7 @@ def prompt_of(loaded: dspy.Module, question: str) -> str:
     return asked.prompt
 
 
-def test_the_nearest_are_shown_and_stand_next_to_the_question() -> None:
+def test_knn_puts_the_nearest_examples_next_to_the_question() -> None:
     made = program()
     use_bank(made, BANK_OF_THREE)
     shown = prompt_of(made, "Who was the mayor of Rome?")
@@ -168,7 +168,7 @@ def test_the_bank_holds_right_answers_alone_never_the_question_asked_and_survive
 
 
 @pytest.mark.parametrize("files", [{}, {BANK: {"k": 2, "entries": [3]}}])
-def test_a_broken_bank_is_one_line(files: dict[str, Any]) -> None:
+def test_knn_if_the_bank_is_damaged_has_a_one_line_error(files: dict[str, Any]) -> None:
     with pytest.raises(RunError, match="compile again") as caught:
         KNN.attach(program(), files)
     assert "\n" not in str(caught.value)

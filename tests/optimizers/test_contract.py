@@ -128,7 +128,7 @@ def test_a_strangers_optimizer_gets_all_that_dspy_gives_and_its_knobs_are_its_ar
         ("Nothing", r"no method compile\(student"),
     ],
 )
-def test_one_that_cannot_be_used_is_one_line(
+def test_optimizer_of_a_user_if_unusable_has_a_one_line_error(
     name: str, words: str, names: dict[str, str], tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
@@ -163,7 +163,7 @@ def test_a_writer_has_room_is_asked_once_more_and_what_is_cut_is_left_out(tmp_pa
         )  # fmt: skip
 
 
-def test_what_an_optimizer_is_shown_of_a_run_has_no_clock(tmp_path: Path) -> None:
+def test_prompts_of_an_optimizer_do_not_depend_on_latency(tmp_path: Path) -> None:
     def luck(asked: Asked) -> dict[str, Any]:
         return {"answer": f"Ann {town(asked)}" if asked.number % 3 else "somebody"}
 
@@ -181,7 +181,7 @@ def test_what_an_optimizer_is_shown_of_a_run_has_no_clock(tmp_path: Path) -> Non
     assert "feedback" in prompts[0][0]
 
 
-def test_scores_calls_and_tokens_of_all_that_was_tried_are_kept(tmp_path: Path) -> None:
+def test_candidate_log_has_scores_calls_and_tokens_of_all_candidates(tmp_path: Path) -> None:
     with open_ledger():
         found = compiled("random_search", tmp_path)
     assert len(found.candidates) >= 2

@@ -156,7 +156,9 @@ def by(spec: str, folder: Path, script: Any = when_told) -> SearchResult:
 @pytest.mark.parametrize(
     "name", ["DeepCopies", "InPlace", "Named", "Otherwise", "TwoArguments", "Threads"]
 )
-def test_one_with_manners_of_its_own_ends_right(name: str, spec: str, tmp_path: Path) -> None:
+def test_optimizer_of_a_user_if_unusual_returns_a_clean_program(
+    name: str, spec: str, tmp_path: Path
+) -> None:
     found = by(f"{spec}{name}", tmp_path)
     assert found.program.predictors()[0].signature.instructions.endswith("Be careful.")
     assert type(found.program).__name__ == "VanillaRAG"
@@ -173,7 +175,7 @@ def test_one_with_manners_of_its_own_ends_right(name: str, spec: str, tmp_path: 
         ("Needs", "needs --opt-set vectorizer=VALUE"),
     ],
 )
-def test_one_that_cannot_be_kept_is_one_line(
+def test_optimizer_of_a_user_if_its_program_cannot_be_saved_has_a_one_line_error(
     name: str, words: str, spec: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
@@ -191,9 +193,7 @@ def test_threads_of_its_own_are_under_the_limits(spec: str, tmp_path: Path) -> N
         by(f"{spec}ThreadsForever", tmp_path, script)
 
 
-def test_one_that_asks_forever_ends_at_its_limit_also_where_the_cache_answers(
-    spec: str, world: World
-) -> None:
+def test_optimizer_if_it_never_ends_stops_at_the_limit(spec: str, world: World) -> None:
     settings = CompileConfig(optimizer=f"{spec}Forever", out=world.folder / "out")
     stopped = pytest.raises(RunError, match="does not end: it ran the program 520 times")
     with spending(Limits(calls=26)), stopped:
@@ -203,7 +203,7 @@ def test_one_that_asks_forever_ends_at_its_limit_also_where_the_cache_answers(
 
 
 @pytest.mark.parametrize("name", ["COPRO", "MIPROv2", "SIMBA", "InferRules", "LabeledFewShot"])
-def test_dspys_own_classes_run_as_a_stranger_of_the_same_kind(name: str, tmp_path: Path) -> None:
+def test_dspy_optimizers_run_as_optimizers_of_a_user(name: str, tmp_path: Path) -> None:
     allow(f"dspy:{name}")
     settings: dict[str, dict[str, Any]] = {
         "COPRO": {"breadth": 2, "depth": 1}, "SIMBA": {"bsize": 4, "num_candidates": 2,
@@ -257,9 +257,7 @@ def test_thresholds_that_dspys_reanchor_fits_are_kept_and_load(world: World) -> 
     assert run.summary.scores["em"] == 1.0
 
 
-def test_one_that_asks_forever_without_a_limit_ends_after_a_number_of_runs(
-    spec: str, world: World
-) -> None:
+def test_optimizer_if_it_never_ends_stops_after_a_number_of_runs(spec: str, world: World) -> None:
     settings = CompileConfig(
         optimizer=f"{spec}Forever", out=world.folder / "out", train_limit=2, val_limit=2
     )

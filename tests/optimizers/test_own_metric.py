@@ -55,7 +55,7 @@ def spec(tmp_path: Path) -> str:
     return spec
 
 
-def test_its_score_and_what_it_calls_best(spec: str) -> None:
+def test_own_metric_gives_the_score_and_the_best_candidate(spec: str) -> None:
     right, graded = make_scorer(f"{spec}right"), make_scorer(f"{spec}graded")
     good, bad = dspy.Prediction(answer="Po"), dspy.Prediction(answer="Rhine")
     assert (right(GOLD, good), right(GOLD, bad)) == (1.0, 0.0)
@@ -65,7 +65,7 @@ def test_its_score_and_what_it_calls_best(spec: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "knobs"), [("gepa", {}), ("simba", {"demos": 0})])
-def test_its_feedback_reaches_the_writer(
+def test_own_metric_if_it_has_feedback_sends_it_to_the_writer(
     name: str, knobs: dict[str, Any], spec: str, tmp_path: Path
 ) -> None:
     def luck(asked: Asked) -> dict[str, Any]:
@@ -86,7 +86,9 @@ def test_its_feedback_reaches_the_writer(
         ("missing", "has no 'missing'; give --metric"),
     ],
 )
-def test_one_that_cannot_be_used_is_one_line(name: str, words: str, spec: str) -> None:
+def test_optimizer_of_a_user_if_unusable_has_a_one_line_error(
+    name: str, words: str, spec: str
+) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         OwnMetric(f"{spec}{name}").check(GOLD)
     assert "\n" not in str(caught.value)

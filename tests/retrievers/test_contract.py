@@ -39,7 +39,9 @@ QUERIES = ["words", "東京", "", "   ", "the", "zzzz unknown", "!!!", "\ud800",
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("texts", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("stored", [False, True], ids=["memory", "stored"])
-def test_hostile_corpora(spec: str, texts: list[str], stored: bool, store: IndexStore) -> None:
+def test_search_of_hostile_corpora_returns_valid_passages(
+    spec: str, texts: list[str], stored: bool, store: IndexStore
+) -> None:
     corpus = make_corpus(texts, title=lambda i: "")
     for k in (0, 1, 3, len(texts) + 5):
         retriever = make_retriever(spec, corpus).build(store if stored else None)
@@ -61,7 +63,7 @@ def _check(hits: list[Passage], corpus: Corpus, k: int) -> None:
 
 
 @pytest.mark.parametrize("spec", [*SPECS, "hybrid(fusion=minmax)"])
-def test_sixteen_threads_find_what_one_does(spec: str) -> None:
+def test_search_from_sixteen_threads_equals_one_thread(spec: str) -> None:
     corpus = make_corpus(random_texts(200, seed=21))
     queries = random_texts(60, seed=22, length=5)
     alone = [make_retriever(spec, corpus).search(query, k=8) for query in queries]
@@ -72,7 +74,7 @@ def test_sixteen_threads_find_what_one_does(spec: str) -> None:
 
 
 @pytest.mark.parametrize("spec", SPECS)
-def test_restricting_searches_those_passages_alone(spec: str) -> None:
+def test_restrict_searches_only_those_passages(spec: str) -> None:
     corpus = make_corpus(random_texts(60, seed=31))
     whole: Retriever = make_retriever(spec, corpus)
     assert copy.deepcopy({"r": [whole]})["r"][0] is whole
@@ -94,7 +96,7 @@ TIED = [spec for spec in SPECS if spec != "rank_bm25"]
 
 
 @pytest.mark.parametrize("spec", [*TIED, *SIDES])
-def test_ties_stand_in_corpus_order_even_at_the_cut(spec: str) -> None:
+def test_search_if_scores_tie_keeps_corpus_order(spec: str) -> None:
     corpus = make_corpus(["other"] * 3 + ["same words"] * 900, title=lambda i: "")
     found = make_retriever(spec, corpus).search("same words", k=5)
     assert [hit.pid for hit in found] == ["p3", "p4", "p5", "p6", "p7"]

@@ -14,7 +14,7 @@ from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 
 
-def test_exact_order_is_numpys() -> None:
+def test_exact_search_equals_numpy_order() -> None:
     rng = np.random.default_rng(0)
     rows = normalized(rng.standard_normal((500, 24)).astype(np.float32))
     queries = normalized(rng.standard_normal((40, 24)).astype(np.float32))
@@ -26,7 +26,7 @@ def test_exact_order_is_numpys() -> None:
         assert [s for _, s in hits] == pytest.approx(scores[expected].tolist(), abs=1e-6)
 
 
-def test_ivf_finds_what_exact_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ivf_search_equals_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of clustered vectors nearly all neighbours are found, by lists that a sample made."""
     rng = np.random.default_rng(4)
     centres = rng.standard_normal((200, 32))
@@ -46,7 +46,7 @@ class StoppedError(Exception):
     pass
 
 
-def test_a_build_that_was_stopped_goes_on_where_it_was(
+def test_build_if_interrupted_continues(
     embedder: WordEmbedder, store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dense, "_PART", 20)
@@ -124,7 +124,7 @@ def test_keywords_count_in_titles_and_whole_chunks_have_vectors_of_their_own() -
     assert [p.pid for pid in ("p0", "p1") for p in index.neighbours(pid)] == ["p1", "p0", "p2"]
 
 
-def test_of_gives_one_index_and_keeps_a_large_one(
+def test_granular_index_of_equal_texts_is_one_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path))

@@ -58,7 +58,7 @@ def test_vectors_are_the_servers_in_order_batched_and_repeats_sent_once(
     assert told[-1] == (10, 10)
 
 
-def test_no_text_is_paid_for_twice_and_counts_the_same(wire: Wire, cache: CachedRows) -> None:
+def test_embedder_if_a_text_repeats_sends_it_once(wire: Wire, cache: CachedRows) -> None:
     with open_ledger() as first:
         vectors = make(wire, cache).embed(["one", "three"])
     with open_ledger() as again:
@@ -84,7 +84,7 @@ def test_price_by_the_map_unknown_elsewhere(
     assert ledger.as_if.cost_usd is None
 
 
-def test_openais_key_is_not_sent_to_another_server(
+def test_embedder_if_the_server_is_custom_does_not_send_the_openai_key(
     wire: Wire, cache: CachedRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -94,7 +94,7 @@ def test_openais_key_is_not_sent_to_another_server(
     assert wire.keys == ["Bearer none", "Bearer theirs"]
 
 
-def test_a_request_that_is_refused_is_one_line_and_booked(cache: CachedRows) -> None:
+def test_embedder_if_a_request_is_refused_has_a_one_line_error(cache: CachedRows) -> None:
     said = pytest.raises(LMSetupError, match="the name of the model")
     with serving(lambda path, body: (404, {})) as wire, open_ledger() as ledger, said:
         make(wire, cache).embed(["x"])
@@ -116,7 +116,7 @@ BAD_REPLIES = {
 
 
 @pytest.mark.parametrize("name", BAD_REPLIES)
-def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
+def test_embedder_if_vectors_are_invalid_refuses_and_does_not_cache(
     name: str, cache: CachedRows
 ) -> None:
     answer = {"data": BAD_REPLIES[name], "usage": {"prompt_tokens": 4}}
@@ -127,7 +127,7 @@ def test_vectors_that_cannot_be_right_are_refused_and_not_kept(
             assert len(wire.requests) == asked
 
 
-def test_a_server_whose_vectors_change_their_length_is_one_line(
+def test_embedder_if_vector_length_changes_has_a_one_line_error(
     wire: Wire, cache: CachedRows
 ) -> None:
     with serving(lambda path, body: (200, {"data": [{"index": 0, "embedding": [1.0]}]})) as other:
@@ -173,14 +173,16 @@ def test_long_texts_are_read_in_windows() -> None:
 
 
 @needs_model
-def test_a_folder_holds_a_model_of_ones_own(tmp_path: Path) -> None:
+def test_local_embedder_of_a_folder_uses_its_model(tmp_path: Path) -> None:
     for name in ("model.onnx", "tokenizer.json"):
         (tmp_path / name).symlink_to(find("minilm-int8").paths()["model"].parent / name)
     own = LocalEmbedder(str(tmp_path))
     assert np.array_equal(own.embed(["x"]), make_embedder("local").embed(["x"]))
 
 
-def test_specs_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_make_embedder_if_the_spec_is_invalid_names_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(LMSetupError, match=r"OPENAI_API_KEY.*embedder=local"):
         make_embedder("openai/text-embedding-3-small")

@@ -60,7 +60,9 @@ def fused(k: int = 10, **settings: Any) -> list[tuple[str, float]]:
         ({"dense_weight": 1}, {"p2": 1 / 61, "p3": 1 / 62, "p0": 1 / 63}),
     ],
 )  # fmt: skip
-def test_fusion_by_hand(settings: dict[str, Any], expected: dict[str, float]) -> None:
+def test_fused_scores_equal_hand_computed_values(
+    settings: dict[str, Any], expected: dict[str, float]
+) -> None:
     found = fused(**settings)
     assert [pid for pid, _ in found] == list(expected)
     assert dict(found) == pytest.approx(expected)
@@ -70,7 +72,7 @@ def test_fusion_by_hand(settings: dict[str, Any], expected: dict[str, float]) ->
 # -- specs and the distractor setting
 
 
-def test_nested_specs() -> None:
+def test_parse_spec_of_nested_specs() -> None:
     spec = "rerank(inner=hybrid(sparse=bm25(k1=1.2,b=0.5),dense_weight=0.3),depth=9)"
     name, settings = parse_spec(spec)
     assert (name, settings["depth"]) == ("rerank", "9")
@@ -132,7 +134,9 @@ def misled(kind: str, query: str, *passages: Passage) -> tuple[Passage | None, l
         ("neutral", "Harwick lies there.", "Ada Brook", "About a brook."),
     ],
 )  # fmt: skip
-def test_what_each_kind_is(kind: str, text: str, title: str, begins: str) -> None:
+def test_distractor_of_each_kind_changes_the_text(
+    kind: str, text: str, title: str, begins: str
+) -> None:
     made, kept = misled(kind, "Where is Harwick?", Passage("1", "Harwick", text))
     if not begins:
         assert made is None

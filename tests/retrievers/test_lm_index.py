@@ -48,7 +48,7 @@ def with_lm(script: Any = names, **settings: Any) -> tuple[ScriptedLM, Any]:
 # -- kept replies
 
 
-def test_a_reply_is_asked_for_once_and_filed_once(tmp_path: Path) -> None:
+def test_index_reply_is_requested_once_and_recorded_once(tmp_path: Path) -> None:
     lm, active = with_lm()
     cache = CachedRows(tmp_path / "replies.sqlite")
     with active, open_ledger() as ledger:
@@ -90,7 +90,7 @@ def test_a_reply_that_is_cut_is_asked_again_larger_and_then_loses_its_last_item(
     assert room == [4096, 8192] * 2
 
 
-def test_what_could_not_be_read_is_counted_told_and_asked_for_by_the_next_build(
+def test_build_if_replies_are_unreadable_requests_them_next_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     corpus = make_corpus(f"Orla {i} met Tam." for i in range(120))
@@ -205,7 +205,7 @@ def test_the_strength_of_a_relation_is_a_finite_number(told: Any, weight: float)
     assert read.relations == [("A", "B", "", weight, ())]
 
 
-def test_a_server_that_fails_under_an_index_is_one_line_and_no_bug(
+def test_build_if_the_server_fails_has_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

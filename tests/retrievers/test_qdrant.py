@@ -182,7 +182,7 @@ def test_a_killed_build_goes_on_and_embeds_nothing_twice(
         ((200, {"title": "qdrant", "version": "1"}), LMSetupError, "as Qdrant does"),
     ],
 )
-def test_a_server_of_no_use_is_told_in_one_line(
+def test_qdrant_if_the_server_is_unusable_has_a_one_line_error(
     server: Qdrant, fault: tuple[int, Any], kind: type[Exception], said: str
 ) -> None:
     server.fault = lambda path: fault
@@ -200,7 +200,7 @@ def test_a_server_of_no_use_is_told_in_one_line(
         [{"id": 1, "version": 0, "score": 1.0}] * 2,
     ],
 )
-def test_an_answer_that_cannot_be_is_no_ranking(server: Qdrant, points: Any) -> None:
+def test_qdrant_if_the_reply_is_invalid_has_no_ranking(server: Qdrant, points: Any) -> None:
     retriever = make_retriever("qdrant", CORPUS, url=server.url, mode="text").build()
     body = {"result": [{"points": points}]}
     server.fault = lambda path: (200, body) if path.endswith("/query/batch") else None

@@ -75,7 +75,7 @@ def test_a_batch_that_is_refused_is_halved_and_its_size_remembered(
 
 
 @pytest.mark.parametrize(("status", "reply"), TOO_LONG)
-def test_one_text_that_is_too_long_is_cut_and_said(
+def test_service_if_a_text_is_too_long_truncates_and_logs_it(
     status: int, reply: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def answer(path: str, body: dict[str, Any]) -> Refusal:
@@ -94,7 +94,7 @@ def test_one_text_that_is_too_long_is_cut_and_said(
 
 
 @pytest.mark.parametrize("mode", ["takes", "refuses", "zeros"])
-def test_blank_texts_are_never_sent(mode: str, tmp_path: Path) -> None:
+def test_service_if_a_text_is_blank_does_not_send_it(mode: str, tmp_path: Path) -> None:
     def answer(path: str, body: dict[str, Any]) -> Refusal:
         if mode == "refuses" and not all(text.strip() for text in body["input"]):
             return 400, {"error": {"message": "'$.input' is invalid."}}

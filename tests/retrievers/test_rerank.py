@@ -20,7 +20,7 @@ needs_model = pytest.mark.skipif(
 CORPUS = make_corpus(["cat one", "cat two", "cat three", "dog"], title=lambda i: "")
 
 
-def test_off_is_the_inner_retriever() -> None:
+def test_rerank_if_off_equals_the_inner_retriever() -> None:
     with open_ledger() as ledger:
         off = make_retriever("rerank", CORPUS, inner="bm25", reranker="none").search("cat", k=2)
     assert (off, ledger.calls) == (make_retriever("bm25", CORPUS).search("cat", k=2), [])
@@ -83,13 +83,13 @@ def test_the_lm_orders_what_it_names_first(reply: Reply, expected: list[str]) ->
     assert {call.signature for call in ledger.calls} == {"RankPassages"}
 
 
-def test_a_spec_that_is_none_names_those_that_are() -> None:
+def test_make_reranker_if_the_spec_is_unknown_names_valid_specs() -> None:
     with pytest.raises(ConfigError, match="use one of none, maxsim"):
         make_reranker("maxism")
 
 
 @needs_model
-def test_maxsim_prefers_the_passage_that_says_it() -> None:
+def test_maxsim_ranks_the_matching_passage_first() -> None:
     texts = ["Bananas are yellow.", "Paris is the capital of France.", "It rains in Bergen."]
     corpus = make_corpus(texts, title=lambda i: "")
     retriever = make_retriever("rerank", corpus, inner="dense", reranker="maxsim")

@@ -86,7 +86,7 @@ def test_service_if_a_reply_is_cut_files_it_as_possibly_billed(asked: Any) -> No
     assert ledger.billed.possible_tokens > 0
 
 
-def test_what_fails_again_and_again_is_given_up_in_one_line(asked: Any) -> None:
+def test_service_if_it_keeps_failing_has_a_one_line_error(asked: Any) -> None:
     said = pytest.raises(LMUnavailableError, match="failed again and again: HTTP 500, scripted")
     with serving(always_bad) as wire, open_ledger() as ledger, said:
         asked(wire, "x")

@@ -32,7 +32,7 @@ def test_results_are_identical_after_save_and_load_which_makes_nothing(
         assert stored.search_many(QUERIES, k=10) == in_memory
 
 
-def test_the_key_follows_what_decides_the_index() -> None:
+def test_index_key_changes_with_settings_and_corpus() -> None:
     def key(corpus: Corpus = CORPUS, spec: str = "bm25", **settings: Any) -> str:
         return index_key(make_retriever(spec, corpus, **settings))
 
@@ -59,7 +59,7 @@ def test_two_processes_that_build_one_index_at_once_make_it_once(store: IndexSto
         assert sum(pool.map(build, [store.root] * 2)) == 1
 
 
-def test_nothing_is_left_by_a_build_that_fails(
+def test_store_if_a_build_fails_leaves_no_files(
     store: IndexStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: BM25, folder: Path) -> None:
@@ -76,14 +76,14 @@ def test_nothing_is_left_by_a_build_that_fails(
     assert len(store.entries()) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+def test_store_if_the_folder_cannot_be_created_has_a_one_line_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="set RAGBENCH_CACHE"):
         make_retriever("bm25", CORPUS).build(IndexStore(tmp_path / "file" / "indexes"))
 
 
 @pytest.mark.parametrize("spec", ["bm25", "dense(index=ivf)"])
-def test_no_damage_goes_unnoticed(spec: str, store: IndexStore) -> None:
+def test_store_if_any_file_is_damaged_gives_equal_results(spec: str, store: IndexStore) -> None:
     """A bit turned over, a piece gone or put in, in any file: the same results, and no crash."""
     before = make_retriever(spec, CORPUS).build(store).search_many(QUERIES, k=5)
     dice = random.Random(spec)
