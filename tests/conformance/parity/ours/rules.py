@@ -9,7 +9,7 @@ import dspy
 from ragbench.programs.core import Trace, first_sentence
 from ragbench.programs.core.question_state import Budget
 from ragbench.programs.core.tools import ToolUse
-from ragbench.programs.ircot import Chain, IRCoT, ending, first_words, is_inference
+from ragbench.programs.ircot import IRCoT, ReasoningChain, ending, first_words, is_inference
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.programs.react import PageTools, ReActKnobs
@@ -34,13 +34,13 @@ def ircot(world: World) -> Parts:
 
     def query(given: World) -> str:
         trace = tracing(program.retriever, given["question"])
-        chain = Chain(trace, program.knobs)
+        chain = ReasoningChain(trace, program.knobs)
         chain.thoughts = list(given["thoughts"])
         chain.search(chain.query() if chain.thoughts else given["question"])
         return trace.searches[0].query
 
     def kept(batches: Sequence[Sequence[str]]) -> list[list[str]]:
-        chain, rows = Chain(tracing(program.retriever), program.knobs), []
+        chain, rows = ReasoningChain(tracing(program.retriever), program.knobs), []
         for batch in batches:
             chain.add([passages[pid] for pid in batch])
             rows.append([p.pid for p in chain.kept()])
