@@ -34,7 +34,7 @@ test-all: check  ## what a release needs: also kills, hostile servers, disks, ev
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'slow or not slow'
 
 docs: $(STAMP)  ## the documentation as a site, in build/site
-	$(BIN)/mkdocs build --quiet
+	$(BIN)/zensical build --strict
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,6 +1,7 @@
 """The files that the pages of the documentation use, and a model that knows half of the answers."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from ragbench.lms.calls import HostedClient
 from ragbench.lms.local import LocalSpec
 from ragbench.lms.specs import HostedSpec
 from ragbench.retrievers.embedders.local import LocalEmbedder
-from tests.fake_server import FakeServer, Hit, Script, plausible
+from tests.fake_server import FakeServer, Hit, plausible
 from tests.page_player import blocks_of
 from tests.retrievers.conftest import WordEmbedder
 
@@ -48,11 +49,11 @@ TOWNS = [
 QUESTIONS = {f"Which town lies on the river {name[:3]}a?": name for name in NAMES}
 
 
-def knowing(answers: dict[str, str]) -> Script:
+def knowing(answers: dict[str, str]) -> Callable[[Hit], str]:
     """Return a script that knows half of the answers, and all of them after demonstrations."""
 
     def reply(hit: Hit) -> str:
-        text = plausible(hit)
+        text = str(plausible(hit))
         shown = hit.prompt.count("[[ ## question ## ]]") > 2
         for number, (question, answer) in enumerate(answers.items()):
             asked = hit.prompt.rfind(question) > hit.prompt.rfind("[[ ## question ## ]]")

@@ -225,8 +225,7 @@ def evaluate(
         metric: Additional metrics: names, FILE.py:function or functions.
         fresh: Rename an earlier run of the same identity and start again.
         name: Identifies the in-memory objects with those of the earlier run of this name. Without
-        it,
-            every call with such an object is a new run.
+            it, every call with such an object is a new run.
         options: Fields of a config, such as `limit`, `k`, `workers`, `out`, `compiled`, and limits.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The sandbox for Python code that a model writes. See docs/sandbox.md for attacks on it.
+"""The sandbox for Python code that a model writes. See docs/architecture.md for its limits.
 
 Monty (`pydantic-monty`) interprets a subset of Python without files, sockets, processes or
 environment, in a separate worker process. A second process (`sandbox_worker`) converts and formats
