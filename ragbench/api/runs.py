@@ -134,7 +134,7 @@ class Run:
         return document
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return one row per question, with the columns of `ragbench export` (docs/comparing.md)."""
+        """Return one row per question, with the columns of `ragbench export`."""
         from ragbench.experiments.export import open_runs, rows_of
 
         with needs_extra("to_pandas"):
