@@ -145,8 +145,8 @@ class Caller:
                     if getattr(error, "negotiated", False):
                         continue  # as the server takes it now
                     if isinstance(error, lm15.RateLimitError) and self.rate is not None:
-                        rejected += 1
                         wait = min(REJECTED_S * 2.0 ** min(rejected, 20), LONGEST_WAIT_S)
+                        rejected += 1
                     else:
                         counted += 1
                         wait = self.base_s * 2.0 ** (counted - 1)

@@ -75,12 +75,20 @@ def meaning(provider: str, status: int, words: str, sent: str = "") -> str:
     Returns:
         A word of the first column, such as `money`; empty if no row matches.
     """
-    for row in table():
-        is_of = row.provider in ("", provider) and (not row.statuses or status in row.statuses)
-        match = row.words.search(words[:_LONGEST]) if is_of else None
-        if match and (len(match[0]) < _SHORTEST or match[0] not in sent):
-            return row.means
+    for means, match in _matches(provider, status, words[:_LONGEST]):
+        if len(match) < _SHORTEST or match not in sent:
+            return means
     return ""
+
+
+@lru_cache(maxsize=64)  # servers repeat a rejection thousands of times
+def _matches(provider: str, status: int, words: str) -> list[tuple[str, str]]:
+    found = []
+    for row in table():
+        if row.provider in ("", provider) and (not row.statuses or status in row.statuses):
+            if match := row.words.search(words):
+                found.append((row.means, match[0]))
+    return found
 
 
 def stated(body: str) -> str:
