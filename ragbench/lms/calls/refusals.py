@@ -85,9 +85,9 @@ def meaning(provider: str, status: int, words: str, sent: str = "") -> str:
 def _matches(provider: str, status: int, words: str) -> list[tuple[str, str]]:
     found = []
     for row in table():
-        if row.provider in ("", provider) and (not row.statuses or status in row.statuses):
-            if match := row.words.search(words):
-                found.append((row.means, match[0]))
+        is_of = row.provider in ("", provider) and (not row.statuses or status in row.statuses)
+        if is_of and (match := row.words.search(words)):
+            found.append((row.means, match[0]))
     return found
 
 
