@@ -4,9 +4,9 @@ An LM files its calls in the ledger that `ragbench.context` carries. DSPy passes
 threads of Evaluate and Parallel, and `fan_out` passes it to its own, so one list collects all
 calls.
 
-There are two totals. *Billed* counts the calls that this run sent to a server. *As if uncached*
-counts every call with the tokens, price and latency of its first answer, so it is the same on a
-re-run from the cache.
+There are two totals. *Billed* counts the calls that this run sent to a server. *Uncached*
+counts every call with the tokens, price and latency of its first answer, so that a re-run from the
+cache has the same total.
 """
 
 import threading
@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 
 class PendingCalls(list[int]):
-    """Calls of one line of work, by place in the ledger, that no step has named yet."""
+    """Positions in the ledger of the calls of one line of work that no step has named yet."""
 
     def take(self) -> tuple[int, ...]:
         """Return the pending places and empties the list."""
@@ -44,7 +44,7 @@ class PendingCalls(list[int]):
 
 @dataclass
 class Meter:
-    """Counts calls and tokens of what runs while it is a part of the context."""
+    """Counts the calls and tokens of what runs while it is a part of the context."""
 
     calls: int = 0
     tokens: int = 0
@@ -58,8 +58,9 @@ class Meter:
 class OpenLedger(Ledger):
     """A ledger that still collects calls.
 
-    `also` receives every call as it is filed. `keep` stores a text and returns its id. Without
-    `keep`, the sent messages and replies are not stored.
+    Attributes:
+        refused: True if a limit of the command refused a call.
+        interrupted: Text of a refusal that may concern the account and not the question.
     """
 
     def __init__(
@@ -71,9 +72,7 @@ class OpenLedger(Ledger):
         self._lock = threading.Lock()
         self._last: dict[int, int] = {}  # thread -> place of its last call
         self._begun = time.perf_counter()
-        #: True if a limit of the command refused a call.
         self.refused = False
-        #: Words of a refusal of which it is not known yet whether it is of the question.
         self.interrupted = ""
 
     def file(self, call: Call) -> None:
@@ -125,11 +124,11 @@ class OpenLedger(Ledger):
 def open_ledger(
     also: Callable[[Call], None] | None = None, keep: Callable[[str], str] | None = None
 ) -> Iterator[OpenLedger]:
-    """Collect every call made inside the block in a new ledger; see `OpenLedger`.
+    """Collect every call made inside the block in a new ledger.
 
     Args:
-        also: Function that also receives each call, such as to store it.
-        keep: Function that stores a text and returns its id. None: texts are not stored.
+        also: Function that receives every call when it is filed.
+        keep: Function that stores a text and returns its id. Without it, texts are not stored.
 
     Yields:
         The ledger.
@@ -150,13 +149,13 @@ class RetryContext:
 
 @dataclass(frozen=True)
 class CompilePhase:
-    """A part of a compile that spends, such as student or zero_shot; carried by the context."""
+    """A part of a compile that spends, such as student or zero_shot. Carried by the context."""
 
     name: str
 
 
 def file_call(call: Call) -> None:
-    """Add `call` to the current ledger; without one, do nothing."""
+    """Add `call` to the current ledger. Without one, do nothing."""
     if (ledger := current_ledger()) is not None:
         ledger.file(call)
 
@@ -182,7 +181,7 @@ def file_lm_call(model: str, **fields: Any) -> None:
 
 
 def count(event: str) -> None:
-    """Count one event of the question, such as `label_repair`; outside of one, do nothing."""
+    """Count one event of the question, such as `label_repair`. Outside of one, do nothing."""
     counts = current().counts
     if counts is not None:
         with _counting:
@@ -203,15 +202,18 @@ def calling(signature: str, role: str) -> Iterator[None]:
 
 
 def fan_out(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return `function` of each item, run concurrently, in input order.
+    """Apply `function` to each item concurrently and return the results in input order.
 
-    Keeps `dspy.context` in the threads, merges DSPy's trace in input order (so that what an
-    optimizer sees does not depend on timing), and lengthens the critical path by the longest
-    item's. The first error in input order is raised after all items have ended.
+    The threads keep `dspy.context`. DSPy's trace is merged in input order, so that an
+    optimizer's view does not depend on timing. The critical path grows by that of the longest
+    item. The first error in input order is raised after all items have ended.
 
     Args:
         function: Function of one item.
         items: Items. At most 32 run at the same time.
+
+    Returns:
+        The result of each item.
     """
     if not items:
         return []

@@ -2,7 +2,7 @@
 
 A reply is read as in DSPy. Values that DSPy refuses are repaired (`values`), and each repair is
 counted as `label_repair`. If a field appears more than once, its last section counts. If a chat
-answer cannot be read, the LM is called once more for JSON, and the ledger files that second call as
+answer cannot be read, the LM is called a second time for JSON, and the ledger files that call as
 a fallback.
 """
 
@@ -31,9 +31,8 @@ from ragbench.user_code import digest_of_spec, is_external, load_object, message
 SignatureType = type[dspy.Signature]
 Fields = dict[str, Any]
 
-#: A header as DSPy's prompts show it, and as models write it: bold, in code, without blanks. It
-#: counts at the start of a line alone. Repeats have bounds, so that no reply takes more than in
-#: proportion to its length.
+#: A header in DSPy's form, and in the forms of models: bold, in code, without blanks. It counts
+#: only at the start of a line. All repetitions are bounded, so that the search takes linear time.
 HEADER = re.compile(r"\[\[ ## (\w+) ## \]\]")
 _LOOSE_HEADER = re.compile(
     r"[*_`#]{0,9}\s{0,9}\[\[\s{0,9}#{1,9}\s{0,9}(\w{1,99})\s{0,9}#{1,9}\s{0,9}\]\][*_`]*:?"
@@ -47,7 +46,7 @@ _REPEATED = ("title",)
 
 
 class PartialReplyError(AdapterParseError):
-    """A reply of which not every field could be read; `read` holds those that could."""
+    """A reply of which some fields could not be read. `read` holds the others."""
 
     # Not DSPy's `parsed_result`: its collector of traces fails on replies that have one.
     read: Mapping[str, Any] = MappingProxyType({})
@@ -155,7 +154,7 @@ def _section(name: str, value: Any, annotation: Any) -> str | None:
 def _system_message(
     signature: SignatureType, instructions: str, layout: Literal["json", "chat"], nested: bool
 ) -> str:
-    """Return the system message, cached by signature; `instructions` is a part of the key."""
+    """Return the system message, cached by signature. `instructions` is a part of the key."""
     return system_message(signature, layout, nested=nested)
 
 
@@ -216,7 +215,7 @@ def _schema_shown() -> bool:
 
 
 def _remove(schema: Any, keywords: Collection[str]) -> None:
-    """Remove the texts under `keywords` from a JSON schema, in place; fields may be named so."""
+    """Remove the texts under `keywords` from a JSON schema, in place. Fields may be named so."""
     if isinstance(schema, dict):
         for keyword in keywords:
             if isinstance(schema.get(keyword), str):
@@ -236,7 +235,7 @@ def bound_lists(schema: Any, most: int) -> None:
 
 
 class LenientChat(LenientParsing, dspy.ChatAdapter):
-    """`[[ ## field ## ]]` sections, read leniently, and asked for once more as JSON."""
+    """`[[ ## field ## ]]` sections, read leniently. An unreadable reply is asked again as JSON."""
 
     layout = "chat"
 
@@ -244,7 +243,7 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
         super().__init__(**settings, use_json_adapter_fallback=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Fields]:
-        """Call like any adapter; file a second call as a fallback for an unreadable reply."""
+        """Call like any adapter. File a second call as a fallback for an unreadable reply."""
         try:
             return list(super().__call__(*args, **kwargs))
         except PartialReplyError:
@@ -265,10 +264,19 @@ class LenientChat(LenientParsing, dspy.ChatAdapter):
 def sections_of(
     completion: str, header: re.Pattern[str], input_fields: Set[str] = frozenset()
 ) -> dict[str, str]:
-    """Text by field; of a field that stands more than once that of its last section with a text.
+    """Return the text of each field. Of several sections of a field, the last one with text counts.
 
-    A reply ends where, behind its end mark, one of the `input_fields` stands: some models go on
-    with a next question of their own.
+    A reply ends at the first of the `input_fields` behind its end mark, because some models
+    continue
+    with another question.
+
+    Args:
+        completion: The reply.
+        header: Pattern of a section's header, whose first group is the field.
+        input_fields: Names of the input fields.
+
+    Returns:
+        Text by field.
     """
     blocks: list[tuple[str, list[str]]] = []
     lines: list[str] = []
@@ -337,7 +345,7 @@ def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
 
 
 def adapter_digest(name: str) -> str:
-    """Return the digest of a custom adapter's code; empty for the adapters of ragbench."""
+    """Return the digest of a custom adapter's code. Empty for the adapters of ragbench."""
     if not is_external(name) or is_kept(name):
         return ""
     return digest_of_spec(name, "--adapter")

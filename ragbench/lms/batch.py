@@ -1,6 +1,6 @@
 """An LM whose calls are collected and answered by the batches of OpenAI or Anthropic.
 
-The code of direct calls builds the requests and reads the replies; only the network differs. A
+The code of direct calls builds the requests and reads the replies. Only the network differs. A
 call whose reply is known returns it. Any other is collected with the body that a direct call would
 send, and fails with `PendingReply`. A provider works on a list of requests for up to a day, at half
 the price, and returns one result each, in any order.
@@ -37,7 +37,7 @@ from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import BATCH_DISCOUNT
 from ragbench.lms.specs import HostedSpec
 
-#: One request of a batch as OpenAI's files have it: `custom_id`, `method`, `url` and `body`.
+#: One request of a batch in the format of OpenAI's files: `custom_id`, `method`, `url`, `body`.
 Item = Mapping[str, Any]
 #: Result of an item: `status` of HTTP and JSON `body`, like the reply to a direct call.
 ItemReply = Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""`MeteredEngine`: a DSPy engine whose every call is governed, priced and in the ledger.
+"""`MeteredEngine`: a DSPy engine that limits, prices and files every call.
 
-DSPy calls the engine only when its cache has no answer, so what passes there is what is billed. The
-engine also writes what the call took into the response, which that cache (`reply_cache`) keeps, so
-that an answer from the cache still knows its tokens, price, latency and attempts.
+DSPy calls the engine only if its cache has no answer, so every call of the engine is billed. The
+engine also writes the usage of the call into the response. That cache (`reply_cache`) stores it, so
+that a cached answer still has its tokens, price, latency and attempts.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ METER_KEY = "ragbench"
 _log = get(__name__)
 #: Name of the count of answers without a regular end.
 EVENTS = {"length": "truncated", "content_filter": "content_filter"}
-#: A text in pieces as models write them: a word, with the blanks before it.
+#: A piece of a stream: a word with the blanks before it.
 _PIECES = re.compile(r"\s*\S+|\s+")
-#: Bytes from which a prompt tells how dense a server's tokens are.
+#: Minimum bytes of a prompt that shows the number of tokens per byte.
 _LONG_PROMPT = 400
-#: A token of a long prompt has fewer characters than this, unless the server cut the prompt.
+#: If a token of a long prompt has more characters than this, the server cut the prompt.
 _MOST_CHARACTERS, _LEAST_CUT = 7, 256
 #: Tokens that a server may add to a prompt or a reply, and those of the longest thoughts.
 HIDDEN_TOKENS, MOST_THOUGHTS = 8_192, 200_000
@@ -62,17 +62,17 @@ HIDDEN_TOKENS, MOST_THOUGHTS = 8_192, 200_000
 
 @dataclass(frozen=True)
 class Capabilities:
-    """Declared capabilities of an LM, by which DSPy's adapters choose their format."""
+    """Declared capabilities of an LM, from which DSPy's adapters choose their format."""
 
     response_schema: bool = False
     function_calling: bool = False
     reasoning: bool = False
     params: frozenset[str] = frozenset({"temperature", "max_tokens", "top_p", "stop", "seed"})
-    max_items: int | None = None  # of a list in a reply, by the schema; None: not bounded
+    max_items: int | None = None  # maximum length of a list in a reply. None for no limit
 
 
 class MeteredEngine:
-    """A DSPy engine over a `Client`: every call goes through a `Caller`, is priced and filed."""
+    """A DSPy engine over a `Client`. Every call goes through a `Caller`, is priced and filed."""
 
     def __init__(
         self, client: Client, caller: Caller, *, pricing: Pricing, capabilities: Capabilities
@@ -87,22 +87,22 @@ class MeteredEngine:
         self.supports_reasoning = capabilities.reasoning
         self.supported_params = capabilities.params
         self.max_items = capabilities.max_items
-        #: Request parameters that the server accepts, as far as known.
+        #: Known request parameters that the server accepts.
         self.terms = ServerCapabilities(caller.model, client.rename)
         #: True if every request states a reply limit.
         self.sends_limit = True
-        #: Tokens that the server counted for a byte, at the most; 0 while it has told none.
+        #: Maximum number of tokens per byte that the server has counted. 0 if unknown.
         self._density = 0.0
-        #: Tokens of the longest reply that passed the limit that its request stated.
+        #: Tokens of the longest reply that exceeded the limit of its request.
         self._longest = 0
         self._warned = False
 
     def complete(self, request: Request) -> Response:
-        """Return the answer to `request`, filed in the ledger; so is the failure.
+        """Return the answer to `request`. The answer, or its failure, is filed in the ledger.
 
         Raises:
-            dspy.lm15.LM15Error: the last attempt failed.
-            CallRefusedError: the call was refused.
+            dspy.lm15.LM15Error: The last attempt failed.
+            CallRefusedError: The call was refused.
         """
         try:
             self.client.prepare()
@@ -110,10 +110,10 @@ class MeteredEngine:
             # Use DSPy's error class, or DSPy would hide this error in another one.
             raise LMConfigurationError(str(error), model=self.identity) from error
         config = request.config
-        if not config.max_tokens and self.sends_limit:  # or nothing would be reserved
+        if not config.max_tokens and self.sends_limit:  # otherwise nothing would be reserved
             config = replace(config, max_tokens=UNBOUNDED_REPLY)
             request = replace(request, config=config)
-        # A token a byte, until a reply has told better.
+        # One token per byte, until a reply shows a better value.
         prompt = math.ceil(prompt_bytes(request) * (self._density or 1.0))
         reply = max(config.max_tokens or UNBOUNDED_REPLY, self._longest)
         cost = self.pricing.cost(prompt, reply)
@@ -127,9 +127,9 @@ class MeteredEngine:
         return self._filed(answered, request.model)
 
     def stream(self, request: Request) -> Iterator[Any]:
-        """Yield the events of a stream, once the answer to `request` is there as a whole.
+        """Yield the events of a stream after the whole answer to `request` has arrived.
 
-        So a stream is tried again, limited, cached and filed as any call is.
+        So a stream is retried, limited, cached and filed like any other call.
         """
         for event in response_to_events(self.complete(request)):
             if isinstance(event, StreamDeltaEvent) and isinstance(event.delta, TextDelta):
@@ -140,10 +140,10 @@ class MeteredEngine:
                 yield event
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
-        return self  # optimizers copy programs; connections, server and limits stay shared
+        return self  # optimizers copy programs. Connections, server and limits stay shared
 
     def _send(self, request: Request, blanks: list[str]) -> Reply[tuple[Response, Usage]]:
-        """Return the reply to one request; the first blank one goes to `blanks` and is retried."""
+        """Return the reply to one request. The first blank one goes to `blanks` and is retried."""
         request = self.terms.applied(request)
         if request.config.seed is not None and "seed" not in self.supported_params:
             # It gives a repeat a separate place in the cache.
@@ -181,7 +181,7 @@ class MeteredEngine:
         if got is not None and not bool(text) <= got <= most:
             got = None  # a text takes at least one token
         if sent and size >= _LONG_PROMPT:
-            # Short prompts are left out: what a server adds to each would count for long ones too.
+            # Short prompts are ignored, because a server adds tokens to every prompt.
             self._density = max(self._density, min(sent / size, 1.0))
         if not sent or got is None:
             count("tokens_estimated")
@@ -208,7 +208,7 @@ class MeteredEngine:
         )
 
     def _note_cut(self, counted: int, characters: int) -> None:
-        """Count a prompt of which the server seems to have read a part; warn once."""
+        """Count a prompt of which the server seems to have read a part. Warn once."""
         count("prompt_cut")
         if not self._warned:
             self._warned = True
@@ -253,7 +253,7 @@ class MeteredEngine:
         return {**meter, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
 
     def _file_failure(self, error: Exception, **usage: Any) -> None:
-        # The name of the error that DSPy makes of it, which is what a program sees.
+        # Name of the DSPy error that a program sees.
         name = "LMUnexpectedError"
         if isinstance(error, ContextLengthError):
             name = "ContextWindowExceededError"
@@ -263,7 +263,7 @@ class MeteredEngine:
 
 
 class AsyncMeteredEngine:
-    """The same engine for `acall`: each call runs in a thread, in its caller's context."""
+    """The engine for `acall`. Each call runs in a thread, in its caller's context."""
 
     def __init__(self, engine: MeteredEngine) -> None:
         self.engine = engine
@@ -282,7 +282,7 @@ class AsyncMeteredEngine:
 
 
 def prompt_tokens(request: Request) -> int:
-    """Return tokens of what `request` sends, estimated."""
+    """Return the estimated tokens of the texts that `request` sends."""
     return estimate_tokens(_sent_text(request))
 
 
@@ -297,9 +297,9 @@ def _sent_text(request: Request) -> str:
 
 
 def _clean(response: Response, request: Request) -> Response:
-    """Return `response` as it may be read and kept, whatever a server put into it.
+    """Return `response` in a form that is safe to read and store.
 
-    It may echo the key that it was sent, and say half of a character.
+    A server may echo the key that it received, and send half of a character.
     """
     pieces: list[Any] = []
     for piece in response.message.parts:

@@ -60,17 +60,25 @@ def make_lm(
     schema: bool | None = None,
     **fields: Any,
 ) -> RagbenchLM:
-    """Return the LM of `spec`, which starts, sends and fetches nothing before a call or `check`.
+    """Return the LM of `spec`. It starts, sends and fetches nothing before a call or `check`.
 
-    How it is asked is in `settings`, or in `fields` of them (docs/models.md). Without `timeout`, an
-    attempt has 600 seconds of a local model and 120 of others. `schema` says whether the server
-    keeps to a schema of replies, where ragbench cannot know. Each `repeat` of a question has a seed
-    of its own, and by that a place in the cache, also where the server takes no seed and is sent
-    none.
+    Args:
+        spec: LM spec, see `ragbench.lms.specs`.
+        settings: Settings of calls. None takes them from `fields`. Without `timeout`, an attempt
+        has 600 seconds for a local model and 120 for others.
+        seed: Seed that is sent, if the server accepts one. None sends no seed.
+        repeat: Number of the repeat, from 1. Each repeat has a separate seed and a separate place
+        in the cache, even if the server accepts no seed.
+        retries: Maximum number of retries of a call.
+        schema: Whether the server enforces the schema of replies. None if unknown.
+        fields: Settings by name (docs/models.md).
+
+    Returns:
+        The metered LM.
 
     Raises:
-        KnobError: no field of that name, or a value out of bounds.
-        LMSetupError: a malformed spec or price, or an unknown provider.
+        KnobError: An unknown setting, or a value out of bounds.
+        LMSetupError: A malformed spec or price, or an unknown provider.
     """
     load_dotenv()
     settings = settings or resolve(LMSettings, "make_lm", fields)
@@ -103,14 +111,14 @@ def make_lm(
         parsed.provider, parsed.model, api_base=parsed.api_base or "", key=parsed.key() or ""
     )
     caller.rate.limit(rpm=settings.rpm, tpm=settings.tpm)
-    # A server given by its address may bill anything, whatever its model is called.
+    # A server given by its address may charge any price, whatever the name of its model.
     listed = Pricing({} if parsed.api_base else map_entry(client.provider, parsed.model))
     able = _hosted_capabilities(parsed, schema)
     engine = MeteredEngine(client, caller, pricing=rates or listed, capabilities=able)
     sampling = _sampling(settings)
     limit = sampling.get("max_tokens")
     if _OPENAI_REASONING.match(parsed.model.rpartition("/")[2].lower()):
-        # These accept no temperature, and their reply limit includes the reasoning.
+        # Reasoning models accept no temperature, and their reply limit includes the reasoning.
         least = max(limit or 0, UNBOUNDED_REPLY)
         return RagbenchLM(engine, cache=settings.cache, max_tokens=least, **seeded)
     if seed is not None and "seed" in able.params:
@@ -151,9 +159,10 @@ def _of_object(
     price: Pricing | None,
     seeded: Mapping[str, int],
 ) -> RagbenchLM:
-    """Return a metered LM whose every call the object that `spec` names answers.
+    """Return a metered LM that sends every call to the object that `spec` names.
 
-    `seeded` has the seed of a repeat, empty for the first: then the object's own stands.
+    `seeded` has the seed of a repeat. It is empty for the first repeat, which keeps the object's
+    seed.
     """
     try:
         lm: dspy.BaseLM = find(spec)
@@ -188,7 +197,7 @@ def _local_identity(spec: LocalSpec) -> str:
 def _hosted_capabilities(spec: HostedSpec, schema: bool | None) -> Capabilities:
     facts = _known(f"{spec.provider}/{spec.model}", "litellm" if spec.by_litellm else "lm15")
     if schema is None:
-        # An unknown server may ignore what it is sent.
+        # An unknown server may ignore the schema.
         schema = spec.provider in SELF_HOSTED or (facts.response_schema and not spec.api_base)
     params = facts.params | {"response_format"} if schema else facts.params
     return replace(facts, response_schema=schema, params=params)
@@ -219,7 +228,7 @@ def keep_lm(lm: dspy.BaseLM, *, name: str = "") -> str:
 
 
 def _content_of(lm: dspy.BaseLM) -> str:
-    """Return a hash of the request settings; "" if they are not JSON, or code was added."""
+    """Return a hash of the request settings. "" if they are not JSON, or code was added."""
     replaced = any(callable(getattr(type(lm), name, None)) for name in vars(lm))
     if type(lm) not in (dspy.LM, RagbenchLM) or replaced or getattr(lm, "given", None):
         return ""

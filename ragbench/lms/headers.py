@@ -20,7 +20,7 @@ _OWN = frozenset({"host", "content-length", "content-type", "accept-encoding", "
 
 
 def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return `headers` by name; hide the variables that they name from all later output.
+    """Return `headers` by name. Hide the variables that they name from all later output.
 
     Raises:
         LMSetupError: An invalid name, a secret in plain text, or an unknown variable.

@@ -47,9 +47,9 @@ class RagbenchLM(dspy.LM):
         )
 
     def mimic_lm(self, lm: dspy.BaseLM, changed: Mapping[str, Any]) -> None:
-        """Represent `lm` to a module: its name, its settings except `changed`, and its history.
+        """Represent `lm` to a module by its name, its history, and its settings except `changed`.
 
-        DSPy's cache distinguishes it by the engine's identity, as part of the rollout.
+        DSPy's cache distinguishes it by the engine's identity, which is a part of the rollout.
         """
         self.given = lm
         self.model = lm.model
@@ -76,17 +76,17 @@ class RagbenchLM(dspy.LM):
 
     @property
     def pricing(self) -> Pricing:
-        """Prices of its calls; `pricing.known` is True if a cost limit can be kept."""
+        """Prices of its calls. `pricing.known` is True if a cost limit can be kept."""
         return self.metered.pricing
 
     def check(self, purpose: str = "") -> None:
-        """Do nothing if calls can be made now; cheap, and makes no priced call.
+        """Do nothing if calls are possible now. Cheap. Sends no billed request.
 
-        `purpose`, such as "the teacher", begins the message where it is not the main one.
+        `purpose`, such as "the teacher", begins the message of an LM that is not the main one.
 
         Raises:
-            LMSetupError: a missing key, an unreachable server, a model it does not have.
-            ModelError: the local model's file cannot be had.
+            LMSetupError: The key is missing, the server is unreachable, or it lacks the model.
+            ModelError: The file of the local model is not available.
         """
         try:
             self.metered.client.check()
@@ -95,11 +95,11 @@ class RagbenchLM(dspy.LM):
             raise LMSetupError(f"{prefix}{error}") from None
 
     def close(self) -> None:
-        """Let go of connections and of a local server; all copies of this LM share them."""
+        """Close connections and stop a local server. All copies of this LM share them."""
         self.metered.client.close()
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """Call like `dspy.LM`; a rollout gets its own seed, or the server would repeat itself."""
+        """Call like `dspy.LM`. A rollout gets its own seed, or the server would repeat itself."""
         begin_call()
         settings = self._seeded(settings)
         if self.given is None:
@@ -113,7 +113,7 @@ class RagbenchLM(dspy.LM):
         return outputs
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
-        """As `__call__`."""
+        """Call like `__call__`, asynchronously."""
         settings = self._seeded(settings)
         if self.given is None:
             return await super().acall(prompt, messages=messages, **settings)
@@ -129,8 +129,8 @@ class RagbenchLM(dspy.LM):
     def _passed(self, call: LMRequest) -> dict[str, Any]:
         """Return the settings with which DSPy prepares `call`.
 
-        An object that answers is sent all of its settings, also those that no request of DSPy can
-        hold. DSPy passes only what limits and replies depend on. All settings are part of the
+        The user's LM gets all of its settings, including those that no request of DSPy can
+        hold. DSPy gets only those that limits and replies depend on. All settings are part of the
         rollout, by which its cache distinguishes requests.
         """
         passed = {name: call.at_call[name] for name in ("cache",) if name in call.at_call}
@@ -142,10 +142,10 @@ class RagbenchLM(dspy.LM):
         return passed
 
     def update_history(self, entry: dict[str, Any]) -> None:
-        """File a cached answer; the engine has filed the others.
+        """File a cached answer. The engine has filed the others.
 
         History is recorded only if a caller may read it: for a user-provided LM, and while a
-        user-defined module runs. Sent messages and replies go to the ledger, which stores them on
+        user-defined module runs. The ledger receives sent messages and replies, and stores them on
         request.
         """
         call = dspy.settings.get(ASKED)
@@ -171,7 +171,7 @@ class RagbenchLM(dspy.LM):
             super().update_history(entry)
 
     def copy(self, **kwargs: Any) -> Any:
-        """Copy like `dspy.LM`; count rollouts from `first_rollout`."""
+        """Copy like `dspy.LM`. Count rollouts from `first_rollout`."""
         if kwargs.get("rollout_id") is not None:
             kwargs["rollout_id"] += self.first_rollout
         return super().copy(**kwargs)

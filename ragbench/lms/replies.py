@@ -35,7 +35,7 @@ _BLOCK = re.compile(
     r"(?=\s*\n\s*\S|\s*\[\[ ?#)|([^<>]*)\n</\w+>(?=\n\s*\S))",
     re.S | re.I,
 )
-#: One pair of tags around a whole answer.
+#: A single pair of tags around a whole answer.
 _WRAPPED = re.compile(r"\s*<(\w+)>([^<>]*)</\1>\s*\Z")
 #: A channel: `<|channel|>final<|message|>` of OpenAI's open models, `<|channel>thought` of Gemma.
 _CHANNEL = re.compile(
@@ -45,14 +45,14 @@ _CHANNEL_END = re.compile(r"<\|(?:end|return|call)\|>|<channel\|>")
 #: Marks of chat templates with which a text ends that the server did not cut there.
 _END = r"<\|\w{1,40}\|>|<\w{1,40}\|>|<\uff5c[^<>\n]{1,40}\uff5c>|<end_of_turn>|<eos>|\[EOS\]"
 _END_MARK = re.compile(rf"(?:{_END})\Z")
-#: Characters at the end of a text in which a mark is looked for; no mark is longer.
+#: Characters at the end of a text in which a mark is looked for. No mark is longer.
 _LONGEST_MARK = 44
 #: A further turn that the model wrote, which ends its own.
 _NEXT_TURN = re.compile(
     rf"(?:{_END}|</s>)\s*(?:<\|im_start\|>|<\|start_header_id\|>|<start_of_turn>|"
     r"<\|start\|>(?!assistant<\|channel)|<s>|\[INST\])"
 )
-#: The head of the reply's own turn, where a template left it in.
+#: The head of the model's turn, if the template left it in the reply.
 _BEGIN_MARKS = re.compile(
     r"\A\s*(?:(?!<\|\w*(?:tool|call|action|python|channel))<\|\w{1,40}\|>|<start_of_turn>)"
     r"(?:(?:assistant|model)\b(?!<\|channel))?(?:<\|end_header_id\|>)?\s*"
@@ -102,7 +102,7 @@ def read_reply(response: Response, request: Request) -> Response:
 
 
 def is_empty(response: Response) -> bool:
-    """Return True if a reply has neither a text nor a call; thoughts alone are none."""
+    """Return True if a reply has neither text nor call. Thoughts do not count."""
     for piece in response.message.parts:
         if isinstance(piece, ThinkingPart):
             continue
@@ -120,7 +120,7 @@ def split_thoughts(text: str, *, cut: bool = False, prompt: str = "") -> tuple[s
         prompt: Text of the prompt. A tag that it names is a field, and part of the answer.
 
     Returns:
-        The thoughts and the answer; either may be empty.
+        The thoughts and the answer. Either may be empty.
     """
     if not any(mark in text for mark in ("<", "\u25c1", "THINK]", "[EOS]")):
         return "", text
@@ -141,13 +141,13 @@ def split_thoughts(text: str, *, cut: bool = False, prompt: str = "") -> tuple[s
 
 
 def _by_channel(text: str) -> tuple[str, str]:
-    """Return thoughts and answer of a text in channels; the last final channel is the answer."""
+    """Return thoughts and answer of a text in channels. The last final channel is the answer."""
     before, closed, after = text.rpartition("<channel|>")
     if closed and _CHANNEL.search(before):
         return _CHANNEL_END.sub("\n", _CHANNEL.sub("", before)), after
     heads = list(_CHANNEL.finditer(text))
     if not heads or heads[-1].group(1) == "commentary":
-        return "", text  # a call is read from it as it is
+        return "", text  # `read_calls` needs the unchanged text
     for head in reversed(heads):
         if head.group(1) == "final":
             return _CHANNEL_END.sub("\n", text[: head.start()]), text[head.end() :]
@@ -185,7 +185,7 @@ def _plain_tag(tag: re.Match[str]) -> str:
 
 
 def _is_field(name: str, prompt: str) -> bool:
-    """Return True if the prompt names a tag, which is a field then; `think` never is one."""
+    """Return True if the prompt names a tag, so that it is a field. `think` is never a field."""
     return f"<{name}>" in prompt and not name.lower().startswith("think")
 
 

@@ -14,14 +14,14 @@ from ragbench.sqlite_cache import CachedRows
 MEMORY_ENTRIES = 20_000
 
 
-#: Its `key` is that under which the calling thread's last reply was found or kept on disk.
+#: `key` is the disk key of the calling thread's last reply.
 _last = threading.local()
 
 
 class Answers:
     """Disk cache of DSPy.
 
-    An answer that was changed, and a disk that cannot be used, cost a new call and nothing else.
+    A changed entry or an unusable disk costs a new call and nothing else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class Answers:
         return self.get(key) is not None
 
     def get(self, key: str) -> Any:
-        """Return the value cached under `key`; None if it is missing or was changed."""
+        """Return the value cached under `key`. None if it is missing or was changed."""
         _last.key = key
         rows = self._rows.get([key.encode()])
         if rows:

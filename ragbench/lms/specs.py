@@ -3,7 +3,7 @@
 local                       the default local model
 local:qwen2.5-coder-1.5b    another model of `ragbench list models`
 local:/path/to/model.gguf   any GGUF file
-PROVIDER/MODEL@ADDRESS      the same at an address of its own, such as http://127.0.0.1:8001/v1
+PROVIDER/MODEL@ADDRESS      a model at an address, such as http://127.0.0.1:8001/v1
 PROVIDER/MODEL              a hosted model of any provider that LiteLLM knows, or any
                             OpenAI-compatible server by `api_base`
 """
@@ -36,8 +36,8 @@ PROVIDERS: dict[str, tuple[str, ...]] = {
     "openrouter": ("OPENROUTER_API_KEY",),
     "xai": ("XAI_API_KEY",),
 }
-#: Of LiteLLM's providers: where the key is, if not in PROVIDER_API_KEY. AWS and Google have
-#: credentials instead, in whose place a key would be sent.
+#: Provider of LiteLLM -> its environment variables, if not PROVIDER_API_KEY. For AWS and Google, a
+#: key would replace their credentials.
 _OTHER_KEYS: dict[str, tuple[str, ...]] = {
     "bedrock": (),
     "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
@@ -48,9 +48,9 @@ _OTHER_KEYS: dict[str, tuple[str, ...]] = {
     "together_ai": ("TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHER_API_KEY"),
     "vertex_ai": (),
 }
-#: Self-hosted servers, usually without a key; they constrain decoding by a schema.
+#: Self-hosted servers, usually without a key. They constrain decoding by a schema.
 SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
-#: What a `.env` file may set: keys.
+#: Variables that a `.env` file may set.
 _FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
 _AT_ADDRESS = re.compile(r"@(?=https?://)", re.IGNORECASE)
 _SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
@@ -61,7 +61,7 @@ _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
 
 @dataclass(frozen=True)
 class HostedSpec:
-    """A model behind a server; `api_base` is None for the provider's own address."""
+    """A model behind a server. `api_base` is None for the provider's own address."""
 
     provider: str
     model: str
@@ -106,7 +106,7 @@ def key_in(*variables: str) -> str | None:
 
 
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
-    """Parse the LM spec `text`; its server is at `api_base` unless it names one after `@`.
+    """Parse the LM spec `text`. Its server is at `api_base` unless it names one after `@`.
 
     Raises:
         LMSetupError: It is malformed, or names an unknown provider, model or file.
@@ -129,7 +129,8 @@ def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedS
         model = model[: named.start()]
     if provider not in PROVIDERS:
         _check_other(provider, model)
-    # LiteLLM and others read it by themselves; the cache would not tell two servers apart.
+    # LiteLLM and others read these variables themselves. Without this, two servers would share
+    # cached replies.
     if not api_base and provider == "openai":
         api_base = os.environ.get("OPENAI_BASE_URL")
     api_base = api_base or os.environ.get(f"{provider.upper()}_API_BASE")
@@ -168,12 +169,15 @@ def _local(name: str) -> LocalSpec:
 
 
 def checked_address(address: str, name: str) -> str:
-    """Return `address` of a server in one spelling, see `normalised`; blank as it is.
+    """Return the address of a server in the form of `normalised`. Empty if it is empty.
 
-    `name` is for messages.
+    Args:
+        address: The address.
+        name: Name of the option, for messages.
 
     Raises:
-        LMSetupError: it is no http address, or holds a password or a key, which would be kept.
+        LMSetupError: It is not an http address, or contains a password or a key, which would be
+        stored.
     """
     if not address:
         return ""

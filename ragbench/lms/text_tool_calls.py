@@ -23,12 +23,12 @@ _LONGEST, _LONGEST_BROKEN = 40_000, 2_000
 
 _MARK = re.compile(r"<[^<>\s][^<>\n]{0,80}>|\[/?[A-Z_]{3,20}\]|```\w{0,12}")
 _BARE = re.compile(r"\s*(?:functools\s*)?(?:[\[{]|[\w.]{1,64}\().*[\]})]\s*\Z", re.S)
-#: What may lie between a name and the JSON of its arguments: marks, a key, a number, a word.
+#: Text between a name and the JSON of its arguments: marks, a key, a number, a word.
 _GAP = re.compile(r"(?:<[^<>]{0,80}>|\[\w{1,20}\]|```|[\s:>\"',]{1,20}+|\w{1,12}+){0,12}+\"?(?=\{)")
 _ARGUMENTS_FIRST = re.compile(
     r"(\"(?:arg|param)\w*\"\s*:\s*\{.{0,2000}?\})\s*,\s*(\"name\"\s*:\s*\"\w+\")", re.S
 )
-#: One argument: in a tag that holds its name, in two tags, or in Python.
+#: Forms of an argument: a tag that contains its name, two tags, and Python.
 _PAIRS = (
     re.compile(r"[\s\">]*<[^\s<>=/]+[= ](?:name=)?\"?([\w.-]+)[^<>]*>(.*?)(?:</[^<>]*>|\Z)", re.S),
     re.compile(r"\s*<\w*key\w*>\s*([\w.-]+)\s*</\w+>\s*<\w+>(.*?)(?:</\w+>|\Z)", re.S),

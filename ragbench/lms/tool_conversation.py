@@ -15,7 +15,7 @@ from ragbench.logs import get
 
 #: A message of a chat as DSPy sends it.
 Message = dict[str, Any]
-#: Key of a history message that holds what the user says last, when no tool is left.
+#: Key of a history message with the user's last text, when no tool is left.
 CLOSING = "closing"
 
 _log = get(__name__)
@@ -24,21 +24,24 @@ _log = get(__name__)
 class ToolConversation(dspy.Adapter):
     """Native tool calls, for a signature with `question`, `history`, `tools` and output `answer`.
 
-    The messages are the system's, the question, and then turn by turn what the model said beside
-    its calls, the calls, and one message for each result: no field marks, and no further message of
-    the user but a last one that ends the tools.
+    The messages are the system message and the question. For each turn, they have the model's
+    text with its calls, and one message per result. There are no field marks. The user sends
+    another
+    message only at the end, when no tool is left.
 
-    A message of the history is `{"text": str, "calls": [(name, arguments, result), ...]}`, one a
-    turn, or `{CLOSING: str}` at the end. A reply without a call is the answer; with calls, `answer`
-    is the text beside them. `parallel` says whether a reply may have several calls; None leaves it
-    open.
+    A message of the history is `{"text": str, "calls": [(name, arguments, result), ...]}` for each
+    turn, or `{CLOSING: str}` at the end. A reply without a call is the answer. In a reply with
+    calls,
+    `answer` is the text next to them. `parallel` states whether a reply may have several calls.
+    None
+    does not state it.
     """
 
     def __init__(self, *, parallel: bool | None) -> None:
         super().__init__(use_native_function_calling=True, parallel_tool_calls=parallel)
 
     def __call__(self, lm: dspy.LM, *args: Any, **kwargs: Any) -> list[Fields]:
-        """As any adapter; the tools are sent whether or not the LM is known to call them."""
+        """Call like any adapter. The tools are sent even if the LM may not support them."""
         return list(super().__call__(_tool_caller(lm), *args, **kwargs))
 
     def format(

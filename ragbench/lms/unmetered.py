@@ -25,7 +25,7 @@ class UnmeteredCalls:
     """Part of the context of a run and callback of DSPy: files the calls that pass ragbench."""
 
     def __init__(self) -> None:
-        #: Model of the first such call; "" without one.
+        #: Model of the first such call. "" without one.
         self.model = ""
         self._begun: dict[str, tuple[dspy.BaseLM, int, float]] = {}
 
@@ -60,7 +60,7 @@ class UnmeteredCalls:
 
 @contextmanager
 def noticing_unmetered() -> Iterator[None]:
-    """Count calls inside the block that bypass ragbench; only for user-provided code.
+    """Count calls inside the block that bypass ragbench. Only for user-provided code.
 
     DSPy calls modules differently while there is a callback, and tracebacks in prompts show that.
     """
@@ -77,7 +77,7 @@ def keeps_limits() -> bool:
 
 
 def unmetered_reason() -> str:
-    """Return why a limit cannot be kept, because a call bypassed ragbench; "" if it can."""
+    """Return why a limit cannot be kept, because a call bypassed ragbench. "" if it can."""
     calls = current().get(UnmeteredCalls)
     if calls is None or not calls.model or not keeps_limits():
         return ""

@@ -27,26 +27,26 @@ _MARK = re.compile(r"\[\[\s*#+\s*\w*\s*#*\s*\]*\**$")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d+[.)]|\[\d+\])\s+")
 #: A longer text is neither a label nor a number.
 _LONGEST_VALUE = 1_000
-#: Of a longer text that is no JSON so much is mended, which can take more than in proportion.
+#: Maximum number of characters of broken JSON to repair, because repair can take quadratic time.
 _LONGEST_MENDED = 40_000
-#: Brackets without an end in what a model meant as JSON: a few.
+#: JSON with more open brackets than this is not repaired.
 _MOST_OPEN = 100
 _NOTHING = {"none", "null", "n a", "na", "nil", "empty", "nothing"}
-#: What an optional text is None for: how Python and JSON write it. "Nothing" may be an answer.
+#: Texts that mean None in an optional field. "Nothing" may be an answer.
 _NONE = {"none", "null"}
 _TRUTH = {"yes": True, "true": True, "no": False, "false": False}
 _NO_VALUE = (ValueError, TypeError, SyntaxError, RecursionError, MemoryError)
 
 
 class UnreadableError(ValueError):
-    """A value of no plain meaning for its field's type."""
+    """A value without a clear meaning for the type of its field."""
 
 
 def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
     """Return `raw` as a value of `annotation`, and True if it had to be repaired.
 
     Raises:
-        UnreadableError: it has no plain meaning.
+        UnreadableError: It has no clear meaning.
     """
     if raw is None and annotation is str:
         raise UnreadableError("missing")
@@ -69,7 +69,7 @@ def read_value(raw: Any, annotation: Any) -> tuple[Any, bool]:
 
 
 def repaired_json(text: str) -> Any:
-    """Return the JSON in `text`, repaired if necessary; "" if there is none."""
+    """Return the JSON in `text`, repaired if necessary. "" if there is none."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     text = text[:_LONGEST_MENDED]
@@ -106,7 +106,7 @@ def _strict(value: Any, annotation: Any) -> Any:
 
 
 def _choice(text: str, annotation: Any) -> Any:
-    """Return the choice of a Literal that `text` is, as it is, in quotes, or as `Literal[it]`."""
+    """Return the choice of a Literal that `text` equals, as text, quoted, or as `Literal[text]`."""
     choices = get_args(annotation)
     written = {str(choice): choice for choice in choices}  # a 4 is written "4"
     label = text.strip()
@@ -119,7 +119,7 @@ def _choice(text: str, annotation: Any) -> Any:
 
 
 def _as_dspy(value: Any, annotation: Any) -> Any:
-    """Return `value` as DSPy's own adapter reads the field; ValueError where it refuses it."""
+    """Return `value` as DSPy's own adapter reads the field. Raises ValueError if it cannot."""
     if isinstance(value, str) and (len(value) > _LONGEST_MENDED or _too_open(value)):
         value = _parsed(value)  # its repair takes more than linear time
         return TypeAdapter(annotation).validate_python(value)
@@ -150,7 +150,7 @@ def _parsed(text: str) -> Any:
 
 
 def _readable_objects(value: Any, annotation: Any) -> list[Any]:
-    """Of a list of objects those that can be read: a reply cut short often breaks off in one."""
+    """Return the readable objects of a list. A truncated reply often ends inside an object."""
     kind = next(iter(get_args(annotation)), None)
     read: list[Any] = []
     if get_origin(annotation) is list and isinstance(kind, type) and issubclass(kind, BaseModel):

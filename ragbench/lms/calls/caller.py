@@ -44,12 +44,12 @@ from ragbench.redact import redact
 
 #: Errors that may not occur at the next attempt.
 TRANSIENT = (lm15.RateLimitError, lm15.TimeoutError, lm15.ServerError, lm15.TransportError)
-#: Seconds before a call that was rejected goes again; doubled for each further rejection.
+#: Seconds until a rejected call is sent again, doubled for each further rejection.
 REJECTED_S, LONGEST_WAIT_S = 0.05, 60.0
-#: A Retry-After of an overloaded server that is longer is not waited for.
+#: A longer Retry-After of an overloaded server makes the call fail at once.
 LONGEST_RETRY_S = 120.0
 
-#: Attempts that fail in a row, and different prompts among them, after which the server is down.
+#: A server is down after this many failed attempts in a row with this many different prompts.
 IN_A_ROW = 10
 PROMPTS = 3
 FIRST_PAUSE_S = 1.0
@@ -60,7 +60,7 @@ _log = get(__name__)
 
 
 def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
-    """Return the error of a reply with neither text nor call, which is requested once more."""
+    """Return the error of a reply without text or tool call. The call is sent once more."""
     error = lm15.ServerError(f"the reply has no content, and ended with {ending!r}", status=200)
     error.usage = usage
     error.once_more = True
@@ -69,7 +69,7 @@ def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
 
 @dataclass
 class Answered(Generic[Value]):
-    """The outcome of a call after all attempts; `latency_s` includes retries and waits.
+    """The outcome of a call after all attempts. `latency_s` includes retries and waits.
 
     `failed` is the billed usage of the attempts before the last, if known.
     """
@@ -82,11 +82,14 @@ class Answered(Generic[Value]):
 
 @dataclass(eq=False)
 class Caller:
-    """Makes calls to `model`; thread-safe. `reserves` is false where others reserved for it.
+    """Sends calls to `model` with retries. Thread-safe.
 
-    Overload and lost connections are tried again `retries` times, a time-out once: each costs a
-    whole time limit. Rejections (HTTP 429) are not counted where a rate limit spaces the calls. The
-    wait doubles from `base_s` with seeded jitter, and is no shorter than a server's Retry-After.
+    `reserves` is False if the usage is already reserved.
+
+    Overload and lost connections are retried up to `retries` times, a timeout once, because each
+    costs a
+    whole time limit. Rejections (HTTP 429) are not counted if a rate limit spaces the calls. The
+    wait doubles from `base_s` with seeded jitter, and is not shorter than the server's Retry-After.
     """
 
     base_s = 1.0
@@ -110,17 +113,23 @@ class Caller:
         most: Amount,
         file_failure: Callable[..., None],
     ) -> Answered[Value]:
-        """Return what `send` gives, which makes one request, after as many attempts as it takes.
+        """Return the result of `send` after as many attempts as necessary.
 
-        `prompt` is a hash that tells prompts apart, and `most` the most that an attempt may take:
-        its cost is infinite where not known, and its calls are 0 where no model is asked. An error
-        of `send` may have `billed`, a `FailedAttempts`: what its attempt was billed all the same.
-        `file_failure` gets the error, the attempts, the latency and what they were billed of a
-        call that failed after at least one request.
+        Args:
+            send: Function that sends one request. Its error may have an attribute `billed`, a
+            `FailedAttempts` with the usage of the failed attempt.
+            prompt: Hash that distinguishes prompts.
+            most: Maximum usage of an attempt. Its cost is infinite if unknown. Its calls are 0 if
+            the request is not a model call.
+            file_failure: Called with the error, the attempts, the latency and the billed usage of a
+            call that failed after at least one request.
+
+        Returns:
+            The reply, with its attempts and its latency.
 
         Raises:
-            CallRefusedError: the call was refused, perhaps after attempts that failed.
-            Exception: what the last attempt failed with.
+            CallRefusedError: The call was refused, perhaps after failed attempts.
+            Exception: The error of the last attempt.
         """
         scope = Scope.current()
         start = time.perf_counter()
@@ -141,9 +150,9 @@ class Caller:
                     if lost := getattr(error, "billed", None):
                         failed = failed + lost if failed else lost
                     if self.breaker is not None and self.breaker.holds(error):
-                        continue  # it waits there
+                        continue  # the breaker makes it wait
                     if getattr(error, "negotiated", False):
-                        continue  # as the server takes it now
+                        continue  # send it in the form that the server accepts
                     if isinstance(error, lm15.RateLimitError) and self.rate is not None:
                         wait = min(REJECTED_S * 2.0 ** min(rejected, 20), LONGEST_WAIT_S)
                         rejected += 1
@@ -155,7 +164,7 @@ class Caller:
                                 self.breaker.interrupt_if_unknown(error)
                             raise
                     after = 0.0
-                    if isinstance(error, LM15Error):  # another's may be a text
+                    if isinstance(error, LM15Error):  # other classes may store text
                         after = error.retry_after or 0.0
                     jitter = self.random.random()
                     scope.sleep(max(wait * (0.5 + 0.5 * jitter), after and after + 0.25 * jitter))
@@ -210,9 +219,11 @@ class Caller:
 
 
 class Breaker:
-    """Opens when all calls fail; `patience` is how many seconds it stays open.
+    """Pauses all calls to a server after a series of failures.
 
-    `key_variable` is where the key comes from, for the message to a person whose key is refused.
+    `patience` is the number of seconds after which it gives up. `key_variable` names the
+    environment
+    variable of the key in messages.
     """
 
     def __init__(
@@ -227,24 +238,28 @@ class Breaker:
         self.patience = patience
         self._key = key_variable
         self._clock = clock
-        #: Reason why calls are refused from now on; None if they are not.
+        #: Reason why calls are refused from now on. None if they are not.
         self.broken: RagbenchError | None = None
         self._changed = threading.Condition()
         self._failed = 0
         self._prompts: set[int] = set()
-        #: Words of the last refusal, and the prompts that were refused so one after the other.
+        #: Text of the last refusal, and the prompts that were refused in a row with it.
         self._words = ""
         self._refused: set[int] = set()
-        #: Unknown words -> the prompts that were refused in them.
+        #: Unknown text -> the prompts that were refused with it.
         self._unknown: dict[str, set[int]] = {}
-        #: Since when calls wait; None while they pass.
+        #: Since when calls wait. None while they pass.
         self.opened_at: float | None = None
         self._rejected_since = math.inf
         self._pause = FIRST_PAUSE_S
         self._probe_at = 0.0
 
     def enter(self, attempt: Attempt) -> None:
-        """Let the attempt pass when the server answers; raise LimitReachedError if it will not."""
+        """Let the attempt pass if the server answers.
+
+        Raises:
+            LimitReachedError: The server will not answer.
+        """
         with self._changed:
             while self.opened_at is not None and not self.broken:
                 now = self._clock()
@@ -257,11 +272,11 @@ class Breaker:
             refuse(str(self.broken))
 
     def leave(self, attempt: Attempt) -> None:
-        """Count a failure of the server; anything else shows that it is there."""
+        """Count a failure of the server. Any other outcome shows that it is running."""
         error = attempt.error
         now = self._clock()
         with self._changed:
-            # A call that was broken off, by its question's time or a stop, says nothing of it.
+            # A call that was aborted by a time limit or a stop does not show the server's state.
             silent = attempt.reply is None and (error is None or attempt.scope.over())
             silent = silent or getattr(error, "of_batch", False)
             if self.broken is not None or silent or getattr(error, "negotiated", False):
@@ -290,10 +305,11 @@ class Breaker:
             self._changed.notify_all()
 
     def holds(self, error: BaseException) -> bool:
-        """Return True if a call that failed so has only to wait until the server is there again.
+        """Return True if a failed call only has to wait until the server is running again.
 
-        Where it will not be and a command ends for it, the call is refused then, so that its
-        question was cut off and did not fail.
+        If the server will stay down and a command ends for it, the call is refused then, so that
+        its
+        question counts as interrupted and not as failed.
         """
         if self.broken is not None and limit_reached() is not None:
             return isinstance(error, LM15Error) and not is_of_prompt(error)
@@ -324,9 +340,10 @@ class Breaker:
         return LMUnavailableError(f"{self.model} {why}")
 
     def _refuses_all(self, error: Exception, prompt: int) -> RagbenchError | None:
-        """Return what ends a command whose different prompts are all refused in the same words.
+        """Return the error that ends a command if all prompts are refused with the same text.
 
-        It is for words that the table of refusals does not know: of a prompt they would differ.
+        It handles texts that the table of refusals does not know. Refusals of single prompts would
+        differ.
         """
         if not _is_refusal(error):
             return None
@@ -361,7 +378,7 @@ class Breaker:
             )  # fmt: skip
 
     def _outage(self, error: Exception, prompt: int, now: float) -> RagbenchError | None:
-        """Open after enough failures in a row; what ends it, once it was open for too long."""
+        """Open after enough failures in a row. Return the error that ends a long outage."""
         self._failed += 1
         self._prompts.add(prompt)
         is_open = self.opened_at is not None
@@ -408,7 +425,7 @@ def _shows_outage(error: BaseException | None) -> bool:
 
 
 def _forbidden(error: BaseException | None) -> bool:
-    # Of single prompts, too: some gateways answer a filtered one with 403.
+    # Some gateways answer a filtered prompt with 403, too.
     status = getattr(error, "status", None) or 0
     refused = isinstance(error, lm15.AuthError) and status == 403 and not means_of(error)
     return refused or 300 <= status < 400 or isinstance(error, lm15.UnsupportedModelError)

@@ -46,7 +46,7 @@ _LONGEST_BODY = 100_000
 MOST_CALLS = 1_000
 #: A server that counts more tokens than this counts nothing: the longest prompts have 10 million.
 MOST_TOKENS = 20_000_000
-#: Endings of a Gemini candidate that is an answer or was cut; other endings are failures.
+#: Endings of a Gemini candidate that is an answer or was cut. Other endings are failures.
 _GEMINI_ENDINGS = frozenset(
     {"STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"}
     | {"FINISH_REASON_UNSPECIFIED", "LANGUAGE", "IMAGE_SAFETY"}
@@ -76,21 +76,22 @@ class Client:
     provider: str
 
     def prepare(self) -> None:
-        """Bring up what calls need, such as a local server; not part of a call's latency."""
+        """Start a local server or whatever else calls need. Not part of a call's latency."""
 
     def complete(self, request: Request) -> Response:
-        """Return one attempt; the tokens of its usage are as `reported_usage` gives them.
+        """Return the response of one attempt, with its usage as in `reported_usage`.
 
         Raises:
-            dspy.lm15.LM15Error: it failed; what it was billed is its attribute `usage`, if known.
+            dspy.lm15.LM15Error: The attempt failed. Its attribute `usage` is the billed usage, if
+            known.
         """
         raise NotImplementedError
 
     def check(self) -> None:
-        """Do nothing if calls can be made now.
+        """Do nothing if calls are possible now.
 
         Raises:
-            LMSetupError: they cannot; the message has the cure.
+            LMSetupError: Calls are not possible. The message states the fix.
         """
 
     def rename(self, name: str, new_name: str) -> bool:
@@ -163,7 +164,7 @@ class Wire:
         return HttpRequest(request.method, request.url, [*headers, *own], content)
 
     def complete(self, lm: Any, request: Request) -> Response:
-        """Return the answer of the router's `lm`; raise every failure as a canonical error.
+        """Return the answer of the router's `lm`. Raise every failure as a canonical error.
 
         Raises:
             dspy.lm15.LM15Error: it failed.
@@ -196,7 +197,7 @@ class Wire:
 
 
 class HostedClient(Client):
-    """A model behind a remote server; `send` represents the network."""
+    """A model behind a remote server. `send` represents the network."""
 
     def __init__(
         self,
@@ -233,7 +234,7 @@ class HostedClient(Client):
         return True
 
     def check(self) -> None:
-        """See `Client`; asks a server given by address for its models, others for their key."""
+        """See `Client`. Requests the models of a server given by address. Others need a key."""
         spec = self.spec
         if spec.api_base is None and spec.provider not in SELF_HOSTED:
             if not spec.key():
@@ -250,7 +251,7 @@ class HostedClient(Client):
             raise LMSetupError(f"{base} has no model {spec.model!r}; it has {listing}")
 
     def close(self) -> None:
-        """Close the connections; no call may follow."""
+        """Close the connections. No call may follow."""
         self._router.close()
         self._http.close()
 
@@ -265,7 +266,7 @@ def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
 
 
 def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]) -> list[str]:
-    """Return the model names of the OpenAI-compatible server at `base`; empty if it has no list.
+    """Return the model names of the OpenAI-compatible server at `base`. Empty if it has no list.
 
     Raises:
         LMSetupError: It cannot be reached, redirects, or refuses the key.
@@ -341,7 +342,7 @@ def credible(sent: Any, got: Any, read: Any, written: Any) -> bool:
 
 
 def _failure_in(body: Mapping[str, Any]) -> str:
-    """Return the failure that the JSON of a reply with HTTP 200 states; blank if none."""
+    """Return the failure that the JSON of a reply with HTTP 200 states. Blank if none."""
     failure = body.get("error") or body.get("error_msg")
     base = body.get("base_resp")
     if isinstance(base, Mapping) and base.get("status_code"):

@@ -33,7 +33,7 @@ from ragbench.context import current
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.proxies import proxy_for
 
-#: Longest reply that is read; answers are some kilobytes.
+#: Longest reply that is read. Answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20
 CONNECT_S = 10.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -46,7 +46,7 @@ _OWN_HEADERS = frozenset({"host", "content-length", "accept-encoding", "connecti
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """A request; `dspy.lm15` passes a similar object."""
+    """A request. `dspy.lm15` passes a similar object."""
 
     method: str
     url: str
@@ -74,7 +74,7 @@ class HttpReply(AbstractContextManager["HttpReply"]):
 
 
 class HttpClient:
-    """Sends requests over connections that are kept for the next; thread-safe."""
+    """Sends requests over connections that are kept for the next. Thread-safe."""
 
     def __init__(self, timeout_s: float, *, max_bytes: int = MAX_REPLY_BYTES) -> None:
         self.timeout_s = timeout_s
@@ -208,12 +208,12 @@ class _Connection:
         #: Bytes that a reply may have, and those that it may still have.
         self._most = self._left = 0
         self._socket: socket.socket | None = None
-        #: Absolute targets and credentials, for a proxy that sends on what it gets.
+        #: Prefix of the target and credentials, for a proxy that forwards requests.
         self._prefix = self._login = ""
         self.is_reusable = False
 
     def begin(self, end: float, most: int) -> None:
-        """Bound the next request by a time and a number of bytes."""
+        """Set the end time and the maximum reply size of the next request."""
         self.end = end
         self._left = self._most = most
 
@@ -265,7 +265,7 @@ class _Connection:
         self.sendall(lines.encode("latin-1") + body)
         reply = HTTPResponse(self, method=method)  # type: ignore[arg-type]
         reply.begin()
-        while 100 <= reply.status < 200:  # Interim replies; the real one follows.
+        while 100 <= reply.status < 200:  # Interim replies. The real one follows.
             reply.headers = None  # type: ignore[assignment]
             reply.begin()
         headers = reply.getheaders()
@@ -285,7 +285,7 @@ class _Connection:
         return HttpReply(reply.status, content, headers)
 
     def is_stale(self) -> bool:
-        """Return True if the server closed the connection, or sent what nobody asked for."""
+        """Return True if the server closed the connection or sent unexpected data."""
         if self._socket is None:
             return True
         poll = select.poll()
@@ -360,7 +360,7 @@ def _close_all(free: dict[Any, list[_Connection]]) -> None:
 
 
 def server_closed_connection(error: BaseException) -> bool:
-    """Return True if the server took the connection and closed it without a word."""
+    """Return True if the server accepted the connection and closed it without a reply."""
     return isinstance(error.__cause__, RemoteDisconnected)
 
 
@@ -376,7 +376,7 @@ def trust(ca_file: Path) -> None:
     """Trust the certificates in `ca_file` too, in this process.
 
     Raises:
-        LMSetupError: it is no file of certificates in PEM.
+        LMSetupError: The file does not contain PEM certificates.
     """
     try:
         _ssl_context().load_verify_locations(cafile=ca_file)

@@ -1,11 +1,12 @@
 """Limits on a command's spending and a question's time, for every call of the process.
 
-Before a call is sent, the most it may take (its prompt, estimated, and its reply's limit) is
-reserved beside what was spent and what other calls under way may still take. A call that would fit
-if those under way turned out cheaper waits for them; one that would not fit is refused, and after
-the first refusal every call is. What a call took replaces its reservation. So a limit is passed by
-no more than what the estimates of the prompts under way were short of. A call is held to the limits
-under which it began, also after their block has ended (`Scope`).
+Before a call is sent, its maximum usage (the estimated prompt and the reply limit) is
+reserved, in addition to the amount spent and the reservations of other running calls. If the call
+would fit once running calls turn out cheaper, it waits for them. If it can never fit, it is
+refused,
+and so is every later call. The actual usage of a call replaces its reservation. A command can
+exceed a limit only by the error of its prompt estimates. A call keeps the limits
+under which it began, even after their block has ended (`Scope`).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from ragbench.record import Call, billed, was_sent
 
 Value = TypeVar("Value")
 
-#: Most tokens of a reply for which the request states no limit; of reasoning models the least.
+#: Assumed token limit of a reply if the request states none. Minimum limit of reasoning models.
 UNBOUNDED_REPLY = 16_000
 #: Fix if the user can give the price of an LM.
 GIVE_PRICE = "--price in=0.15,out=0.60 (US dollars per million tokens), or "
 
 
 class CallRefusedError(LMError):
-    """The call was refused; nothing was sent."""
+    """Error of a refused call. Nothing was sent."""
 
     default_code = "refused"
 
@@ -57,7 +58,7 @@ def refuse(why: str) -> NoReturn:
 
 @dataclass(frozen=True)
 class Limits:
-    """Spending limits of a command; None for no limit.
+    """Spending limits of a command. None for no limit.
 
     `cost` is in US dollars, `tokens` counts prompt and reply tokens, and `calls` counts sent
     requests, including retries. `minutes` is the time of this process.
@@ -85,7 +86,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Amount:
-    """Spending of one or more requests, or its upper bound; an unknown cost is infinite."""
+    """Spending of one or more requests, or its upper bound. An unknown cost is infinite."""
 
     calls: int = 1
     tokens: int = 0
@@ -96,8 +97,8 @@ class Amount:
 
 
 _NOTHING = Amount(calls=0)
-_ROUNDING = 1e-9  # of sums of dollars
-#: Guards all that is spent; told of whenever a call ends.
+_ROUNDING = 1e-9  # rounding error of sums of dollars
+#: Guards all usage. It is notified when a call ends.
 _turn = threading.Condition()
 #: The blocks that are open in this process, for threads that carry no context.
 _open: tuple[RequestUsage, ...] = ()
@@ -105,12 +106,12 @@ _open: tuple[RequestUsage, ...] = ()
 
 @dataclass
 class RequestUsage:
-    """The amounts spent under `limits`, and the limit that ended them; see `spending`."""
+    """The amounts spent under `limits`, and the limit that ended them. See `spending`."""
 
     limits: Limits
     total: Amount = _NOTHING
-    #: The limit that was reached, as given on the command line, or the server that is down for
-    #: good; None while neither is.
+    #: The limit that was reached, in its command-line form, or the server that is down. None
+    #: otherwise.
     stopped_by: str | None = None
     #: Error that ends the block if an LM that is down stopped it, not a limit.
     error: RagbenchError | None = None
@@ -144,7 +145,7 @@ class RequestUsage:
         return f"{self.stopped_by} is reached: {self.words()} were spent{need}"
 
     def seconds_left(self) -> float:
-        """Return seconds until the time is over; infinite without such a limit."""
+        """Return the remaining seconds. Infinite without a time limit."""
         if self.limits.minutes is None:
             return math.inf
         return self._start + 60 * self.limits.minutes - time.monotonic()
@@ -165,7 +166,7 @@ class RequestUsage:
         return fits
 
     def left(self) -> Iterator[tuple[str, float, float]]:
-        """Yield name, unspent amount and amount reserved by calls under way, per limit."""
+        """Yield the name of each limit, its unspent amount, and the reserved amount."""
         for name in ("cost", "tokens", "calls"):
             if (limit := getattr(self.limits, name)) is not None:
                 held = sum(getattr(reservation.reserved, name) for reservation in self.under_way)
@@ -174,13 +175,13 @@ class RequestUsage:
 
 @dataclass(eq=False)
 class Reservation:
-    """The upper bound on what a call or batch may spend, replaced by what it did spend."""
+    """The upper bound on the usage of a call or batch, replaced by its actual usage."""
 
     reserved: Amount
     taken: Amount = Amount()
 
     def take(self, *, tokens: int, cost: float | None, calls: int = 1) -> None:
-        """Record the usage of the call; an unknown cost counts as the reserved amount."""
+        """Record the usage of the call. An unknown cost counts as the reserved amount."""
         self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
 
 
@@ -208,7 +209,7 @@ def spending(limits: Limits) -> Iterator[RequestUsage]:
         with use(current().plus(around)):
             yield spent
     except StoppedError:
-        if spent.error is not None:  # no larger limit would help
+        if spent.error is not None:  # a larger limit would not help
             raise spent.error from None
         raise
     finally:
@@ -220,7 +221,7 @@ def spending(limits: Limits) -> Iterator[RequestUsage]:
 
 
 def limit_reached() -> str | None:
-    """Return the limit reached, as given on the command line; None if there is none."""
+    """Return the limit reached, as given on the command line. None if there is none."""
     with _turn:
         for spent in active():
             spent.has_room(Amount(1, 1, 2 * _ROUNDING))
@@ -239,7 +240,10 @@ def check_limits() -> None:
 def stop(error: RagbenchError, *, by: str, spent: Sequence[RequestUsage] | None = None) -> None:
     """Refuse new calls in the innermost block of `spent`, which ends with `error`.
 
-    `by` names the server that is to blame: what a table of what there is says it was stopped by.
+    Args:
+        error: Error that ends the block.
+        by: The server that caused the stop, shown in tables.
+        spent: Blocks of the call. None for the current ones.
     """
     with _turn:
         for block in (active() if spent is None else spent)[-1:]:
@@ -257,7 +261,7 @@ def wait_for_calls() -> None:
 
 
 def room() -> Amount:
-    """Return the amount that may still be spent and is not reserved; infinite without limits."""
+    """Return the unspent amount without reservations. It is infinite without limits."""
     rooms = {"calls": math.inf, "tokens": math.inf, "cost": math.inf}
     with _turn:
         for block in active():
@@ -296,7 +300,7 @@ class Scope:
         self.check_time()
 
     def check_time(self) -> None:
-        """Raise QuestionTimeoutError if the question's time is over."""
+        """Raise QuestionTimeoutError if the question's time limit has passed."""
         if self.deadline is not None and self._late():
             raise QuestionTimeoutError(f"the question took longer than {self.deadline.seconds:g} s")
 
@@ -307,7 +311,7 @@ class Scope:
         stopping.sleep(max(0.0, seconds), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
-        """Wait a moment on the held `condition`, as `check` lets; the caller looks again."""
+        """Wait a moment on the held `condition`, unless `check` raises. The caller loops."""
         self.check()
         condition.wait(max(0.0, min(seconds, stopping.POLL_S)))
         self.check()
@@ -316,11 +320,12 @@ class Scope:
     def reserved(self, amount: Amount) -> Iterator[Reservation]:
         """Reserve `amount` for a call inside the block, which reports the usage of the call.
 
-        It waits while calls under way leave no room. A call that fails took one request and no
+        The call waits while running calls leave no budget. A failed call counts as one request
+        without
         tokens.
 
         Raises:
-            LimitReachedError: the call would pass a limit.
+            LimitReachedError: The call would exceed a limit.
         """
         reservation = Reservation(amount)
         with _turn:
@@ -352,7 +357,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Reply(Generic[Value]):
-    """A server's reply as the caller reads it, and its usage; an unknown cost is None."""
+    """A server's reply as the caller reads it, and its usage. An unknown cost is None."""
 
     value: Value
     tokens: int
@@ -361,10 +366,10 @@ class Reply(Generic[Value]):
 
 @dataclass(eq=False)
 class Attempt:
-    """One attempt at a call; its reply or its error is filled in when it has ended."""
+    """One attempt at a call. Its reply or error is set when it has ended."""
 
     prompt: int  # a hash, which tells prompts apart
-    tokens: int  # of prompt and reply, as far as they can be known before
+    tokens: int  # estimated tokens of prompt and reply
     scope: Scope
     reply: Reply[Any] | None = None
     error: Exception | None = None  # an `LM15Error` has `retry_after`
@@ -372,7 +377,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class QuestionTime:
-    """Part of the context of a run: the seconds that each question may take; None for no limit."""
+    """Part of the context of a run: the seconds that each question may take. None for no limit."""
 
     seconds: float | None
 
@@ -380,7 +385,7 @@ class QuestionTime:
 def question_deadline() -> Deadline | None:
     """Return when the time of a question that starts now is over, or None without a limit.
 
-    Then the next call is refused, and a call under way is broken off.
+    After the limit, the next call is refused, and a running call is aborted.
     """
     limit = current().get(QuestionTime)
     if limit is None or limit.seconds is None:

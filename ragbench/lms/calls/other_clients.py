@@ -38,7 +38,7 @@ from ragbench.stopping import POLL_S
 
 
 class LocalClient(Client):
-    """A model that `LocalServer` serves; at most as many calls at once as it has slots."""
+    """A model of a `LocalServer`, with at most one concurrent call per slot."""
 
     provider = "llamacpp"
 
@@ -67,7 +67,7 @@ class LocalClient(Client):
         self.prepare()
 
     def close(self) -> None:
-        """Close the connections and stop the server; the next call starts it again."""
+        """Close the connections and stop the server. The next call starts it again."""
         self._http.close()
         self.server.stop()
 
@@ -97,11 +97,11 @@ class LocalClient(Client):
         return response
 
 
-#: The setting of DSPy that is set while a metered LM asks through another one: the list that gets
-#: what the other one would have put into its history.
+#: DSPy setting while a metered LM calls a user's LM: the list that receives the history entries
+#: of the user's LM.
 INNER = "ragbench_inner"
-_FEATURE = "an LM of one's own"
-#: The setting of DSPy that holds the call of an LM that was handed over, as `LMRequest`.
+_FEATURE = "a user-provided LM"
+#: DSPy setting that holds the call of a user-provided LM, as `LMRequest`.
 ASKED = "ragbench_asked"
 
 
@@ -119,7 +119,8 @@ class LMRequest:
 class UserLMClient(Client):
     """A model behind a user-provided `dspy.LM`, which answers unchanged and without its cache.
 
-    Where the call is known (`ASKED`) the LM is called just so; else it is sent the request.
+    If the original call is known (`ASKED`), the LM gets the same call. Otherwise it gets the
+    request.
     """
 
     def __init__(self, lm: dspy.BaseLM) -> None:
@@ -145,7 +146,7 @@ class UserLMClient(Client):
         return replace(response, usage=_whole(response.usage, self.provider))
 
     def _outputs(self, call: LMRequest) -> Any:
-        """Return what the LM gives for the call; a setting that was taken away since is None."""
+        """Return the LM's result for the call. A setting that was removed since is None."""
         settings: dict[str, Any] = dict.fromkeys(self._lm.kwargs.keys() - CLIENT_SETTINGS)
         for name, value in call.settings.items():
             if name not in self._lm.kwargs or value != self._lm.kwargs[name]:
@@ -154,8 +155,8 @@ class UserLMClient(Client):
                 del settings[name]
         settings.pop("rollout_id", None)
         if settings.get("n") or self._lm.kwargs.get("n"):
-            settings["n"] = 1  # one request for each sample
-        # The LM around this one has warned already, where messages are none of an adapter's.
+            settings["n"] = 1  # each sample is a separate request
+        # The LM around this one has already warned about messages that no adapter made.
         quiet = private("dspy.clients._deprecation.adapter_message_call", _FEATURE)
         with quiet(self._lm, call.messages):
             return self._lm(call.prompt, messages=call.messages, **settings)
@@ -167,7 +168,7 @@ class UserLMClient(Client):
             answered = noted[-1]["response"]
         if isinstance(answered, Response):
             return answered
-        with suppress(Exception):  # any entry that a third-party LM wrote
+        with suppress(Exception):  # a third-party LM may write any entry
             convert = private("dspy.clients.lm15_boundary.response_value", _FEATURE)
             response: Response = convert(answered, self._lm.model_type, request)
             return response
@@ -198,7 +199,7 @@ CLIENT_SETTINGS = frozenset(
 
 
 def _classed(error: dspy.LMError, provider: str) -> LM15Error:
-    """Return the class of a DSPy error; an error without a status is a server error."""
+    """Return the class of a DSPy error. An error without a status is a server error."""
     cause: BaseException | None = error
     status = None
     while cause is not None:
@@ -215,7 +216,7 @@ def _classed(error: dspy.LMError, provider: str) -> LM15Error:
 
 
 def _whole(usage: Usage, provider: str) -> Usage:
-    """Return `usage` with what a provider counts apart in it; none where that cannot be true."""
+    """Return `usage` with the tokens that a provider counts separately. Empty if impossible."""
     read = usage.cache_read_tokens or 0
     written = usage.cache_write_tokens or 0
     if usage.input_tokens and provider == "anthropic":
@@ -234,8 +235,8 @@ class LiteLLMClient(UserLMClient):
         self, spec: HostedSpec, *, timeout: float, headers: Mapping[str, str] | None = None
     ) -> None:
         self.spec = spec
-        # A server of one's own may want no key. AWS and Google have credentials instead, in whose
-        # place a key would be sent.
+        # A self-hosted server may need no key. For AWS and Google, a key would replace their
+        # credentials.
         key = spec.key() or ("none" if spec.api_base and spec.key_variables else None)
         options: dict[str, Any] = {"api_base": spec.api_base, "api_key": key}
         if headers:
@@ -249,7 +250,7 @@ class LiteLLMClient(UserLMClient):
         return super().complete(request)
 
     def check(self) -> None:
-        """See `Client`; looks for the key and the address, and sends nothing."""
+        """See `Client`. Checks the key and the address, and sends nothing."""
         spec = self.spec
         missing: list[str] = []
         if spec.api_base is None and spec.provider in ("azure", "azure_ai"):
@@ -273,7 +274,7 @@ class _Bounded(httpx.BaseTransport):
         self._clients: dict[float, HttpClient] = {}
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Return the whole reply; a redirect is an error, for keys are not sent on."""
+        """Return the whole reply. A redirect is an error, for keys are not sent on."""
         seconds = float((request.extensions.get("timeout") or {}).get("read") or 600.0)
         client = self._clients.setdefault(seconds, HttpClient(seconds))
         headers = list(request.headers.items())
@@ -286,7 +287,7 @@ class _Bounded(httpx.BaseTransport):
             raise httpx.ReadTimeout(str(error), request=request) from None
         except lm15.TransportError as error:
             raise httpx.ReadError(str(error), request=request) from None
-        # What says how a body was sent, which is whole now.
+        # These headers describe the transfer, and the body is complete now.
         of_the_wire = ("content-encoding", "content-length", "transfer-encoding")
         reply_headers = headers_without(of_the_wire, reply.headers)
         return httpx.Response(reply.status, headers=reply_headers, content=reply.body)

@@ -24,13 +24,14 @@ def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
     Args:
         scheme: http or https.
         host: Name or address of the server.
-        port: Port of the server; None for that of the scheme.
+        port: Port of the server. None for that of the scheme.
 
     Returns:
-        The proxy; None if there is none, or NO_PROXY names the server.
+        The proxy. None if there is none, or NO_PROXY names the server.
 
     Raises:
-        LMSetupError: it is one that is not spoken here, or is no address; without its password.
+        LMSetupError: The proxy address is malformed or not supported. The message omits its
+        password.
     """
     proxies = getproxies()
     port = port or {"http": 80, "https": 443}[scheme]
@@ -44,7 +45,7 @@ def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
     name = f"{scheme}_proxy"
     try:
         url = urlsplit(address)
-        _ = url.port  # which is read now
+        _ = url.port  # raises ValueError if malformed
     except ValueError:
         raise LMSetupError(f"{name} is not a proxy address. Use http://HOST:PORT.") from None
     if url.scheme != "http" or not url.hostname:

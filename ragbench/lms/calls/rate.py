@@ -24,12 +24,12 @@ from ragbench.lms.calls.limits import Attempt
 from ragbench.stopping import POLL_S
 
 START_OPEN = 8
-#: Rejections among so many calls started one after the other that are a cluster: one call in five
-#: rejected by chance passes for it in fewer than one run of a hundred.
+#: (Rejections, calls in a row) that form a cluster. If a server rejects every fifth call by
+#: chance, fewer than one run in a hundred has a false cluster.
 CLUSTERS = ((16, 25), (48, 120))
 #: Factor on the rate after a rejection.
 KEPT = 0.9
-#: The rate grows by this share a second, twice as fast after each so many seconds of peace.
+#: Growth of the rate per second, seconds after which the growth doubles, and maximum doublings.
 GROWTH, DOUBLES_S, DOUBLINGS = 0.03, 4.0, 5.0
 PAUSE_S = 0.2
 #: Later resets are not awaited: the server may reject the call.
@@ -38,7 +38,7 @@ LONGEST_RESET_S = 120.0
 
 @dataclass(eq=False)
 class Started:
-    """A call that was started, or waits for its turn; `tokens` are estimated until it ends."""
+    """A call that was started, or waits for its turn. `tokens` are estimated until it ends."""
 
     tokens: int = 0
     at: float = 0.0
@@ -47,28 +47,28 @@ class Started:
 
 
 class Rate:
-    """The known limits of one server; not thread-safe. Calls get their turns one by one."""
+    """The known limits of one server. Not thread-safe. Calls get their turns one by one."""
 
     def __init__(self, most_open: float = START_OPEN) -> None:
         self.most_open = most_open
         self.n_open = 0
-        #: Calls a second; None until rejections clustered.
+        #: Calls a second. None until rejections clustered.
         self.per_second: float | None = None
-        self._found = 0.0  # what it was when they did
+        self._found = 0.0  # the rate at the first cluster
         self._next_at = self._cut_at = -math.inf
         self._recent: deque[Started] = deque(maxlen=1000)
-        #: Unit -> most a minute, as a person set it, and when the next call may start under it.
+        #: Unit -> the user's maximum per minute, and the time at which the next call may start.
         self._fixed: dict[str, float] = {}
         self._free_at: dict[str, float] = {}
 
     def limit(self, unit: str, per_minute: float | None) -> None:
-        """Keep a fixed limit on `calls` or `tokens` as well; of several the lowest counts."""
+        """Keep a fixed limit on `calls` or `tokens` as well. The lowest of several applies."""
         if per_minute is not None:
             self._fixed[unit] = min(per_minute, self._fixed.get(unit, math.inf))
             self._free_at.setdefault(unit, 0.0)
 
     def wait_s(self, now: float) -> float:
-        """Return seconds until the next call may start; infinite while one has to end first."""
+        """Return seconds until the next call may start. Infinite if a call must end first."""
         if self.per_second is None and self.n_open >= self.most_open:
             return math.inf
         return max(self._next_at, *self._free_at.values(), now) - now
@@ -100,7 +100,7 @@ class Rate:
         """Record that the server rejected `call` with 429."""
         self.n_open -= 1
         call.rejected = True
-        if call.at <= self._cut_at:  # one of the rejections that caused the last cut
+        if call.at <= self._cut_at:  # this rejection belongs to the last cut
             return
         # Calls that started later are not counted: a rejection comes sooner than an answer.
         started = [earlier.rejected for earlier in self._recent if earlier.at <= call.at]
@@ -173,10 +173,17 @@ _shared_lock = threading.Lock()
 
 
 def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> RateLimit:
-    """Return the rate limit of a server, the same for all that share its limits.
+    """Return the rate limit of a server, shared by everything that uses the same server and key.
 
-    A server given by its address has one for all its models, and gets as many calls at once as
-    there are until it rejects some; a provider limits each model of each key by itself.
+    A server given by its address has one limit for all its models, and gets all calls at once until
+    it
+    rejects some. A provider limits each model of each key separately.
+
+    Args:
+        provider: Name of the provider.
+        model: Name of the model.
+        api_base: Address of the server. Empty for the provider's own.
+        key: The key, of which only a hash is stored.
     """
     digest = hashlib.sha256(key.encode()).hexdigest()
     place = (api_base, "", digest) if api_base else (provider, model, digest)

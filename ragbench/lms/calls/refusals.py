@@ -26,9 +26,9 @@ _CLASSES: dict[str, type[LM15Error]] = {
     "large": lm15.ContextLengthError,
     "content": lm15.InvalidRequestError,
 }
-#: Words of so many characters are looked at: a server may quote the whole prompt behind them.
+#: Maximum number of characters to search, because a server may append the whole prompt.
 _LONGEST = 4_000
-#: Shorter words of a row are a status, or may stand in any prompt.
+#: A shorter match is a status, or can occur in any prompt.
 _SHORTEST = 4
 #: Characters of a body without a message that are shown.
 _SHOWN = 200
@@ -39,7 +39,7 @@ _KEPT = ("provider", "provider_code", "status", "request_id", "retry_after")
 
 
 class Refusal(NamedTuple):
-    """A line of the table; no provider and no statuses stand for all."""
+    """A line of the table. An empty provider and no statuses match all."""
 
     means: str
     provider: str
@@ -67,13 +67,13 @@ def meaning(provider: str, status: int, words: str, sent: str = "") -> str:
     """Return the table's meaning of a failed reply.
 
     Args:
-        provider: Name of the provider, as DSPy writes it.
+        provider: Name of the provider in DSPy.
         status: HTTP status.
         words: Message, code and body of the reply.
-        sent: Body of the request. Its words do not count: a server may quote the prompt.
+        sent: Body of the request. Its text does not count, because a server may quote the prompt.
 
     Returns:
-        A word of the first column, such as `money`; empty if no row matches.
+        A word of the first column, such as `money`. Empty if no row matches.
     """
     for means, match in _matches(provider, status, words[:_LONGEST]):
         if len(match) < _SHORTEST or match not in sent:
@@ -81,7 +81,7 @@ def meaning(provider: str, status: int, words: str, sent: str = "") -> str:
     return ""
 
 
-@lru_cache(maxsize=64)  # servers repeat a rejection thousands of times
+@lru_cache(maxsize=64)  # a server may repeat a rejection thousands of times
 def _matches(provider: str, status: int, words: str) -> list[tuple[str, str]]:
     found = []
     for row in table():
@@ -92,7 +92,7 @@ def _matches(provider: str, status: int, words: str) -> list[tuple[str, str]]:
 
 
 def stated(body: str) -> str:
-    """Return the message in the body of a failed reply; if it has none, its beginning."""
+    """Return the message in the body of a failed reply, or else the beginning of the body."""
     try:
         return _message_in(json.loads(body))
     except (ValueError, RecursionError):
@@ -109,7 +109,7 @@ def _message_in(value: Any) -> str:
     for name in _MESSAGES:
         if message := _message_in(value.get(name)):
             place = value.get("loc") or ()
-            raw = (value.get("metadata") or {}).get("raw") or ""  # of the server behind a gateway
+            raw = (value.get("metadata") or {}).get("raw") or ""  # from the server behind a gateway
             return ": ".join(filter(None, [".".join(map(str, place)), message, str(raw)[:_SHOWN]]))
     return ""
 
@@ -118,13 +118,13 @@ def classed(error: LM15Error, *, provider: str = "", body: str = "", sent: str =
     """Give `error` the class of its meaning, and the server's own message.
 
     Args:
-        error: Error as the protocol's client made it. One of the network is returned unchanged.
-        provider: Name of the provider, as DSPy writes it.
+        error: Error from the protocol's client. A network error is returned unchanged.
+        provider: Name of the provider in DSPy.
         body: Body of the reply.
         sent: Body of the request.
 
     Returns:
-        The error; its attribute `means` is a word of the table.
+        The error. Its attribute `means` is a word of the table.
     """
     status = getattr(error, "status", None) or 0
     if (status < 400 and status != 200) or not isinstance(error, lm15.ProviderError):
@@ -153,5 +153,5 @@ def means_of(error: BaseException | None) -> str:
 
 
 def is_of_prompt(error: BaseException | None) -> bool:
-    """Return True if it is this prompt alone that is refused, so that another may be answered."""
+    """Return True if the server refuses only this prompt, so that another one may succeed."""
     return isinstance(error, lm15.ContextLengthError) or means_of(error) == "content"

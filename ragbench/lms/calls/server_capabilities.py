@@ -63,7 +63,7 @@ _log = get(__name__)
 
 
 class ServerCapabilities:
-    """The request parameters that the server of the LM `model` accepts; thread-safe.
+    """The request parameters that the server of the LM `model` accepts. Thread-safe.
 
     `rename` asks the client to send one parameter under another name and returns True if it can.
     """
@@ -153,8 +153,8 @@ def _sent_by(request: Request) -> list[str]:
 def _named(words: str, sent: list[str]) -> str:
     """Return the parameter among `sent` that a refusal names, or "" if it names none.
 
-    If it names several, the last one in `_NAMES` counts: if two parameters conflict, temperature
-    stays.
+    If a refusal names several, the last one in `_NAMES` is returned. If two parameters conflict,
+    temperature is kept.
     """
     if not _REFUSED.search(words):
         return ""

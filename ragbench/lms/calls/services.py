@@ -24,7 +24,7 @@ from ragbench.record import Call
 from ragbench.tokens import estimate_tokens
 
 TIMEOUT_S = 120.0
-#: Tokens that a server may add to a text.
+#: Maximum number of tokens that a server adds to a text.
 FRAME_TOKENS = 64
 #: Longest reply: 512 vectors of 4,096 numbers as text.
 MAX_REPLY_BYTES = 64 * 2**20
@@ -41,20 +41,20 @@ class Server:
 
     @property
     def key(self) -> str:
-        """The present key in the environment; `none` if there is none."""
+        """The current key in the environment, or `none` if there is none."""
         return key_in(self.key_variable) or "none"
 
 
 class TooLargeError(LMSetupError):
-    """Error of a server that refuses so many or such long texts in one request."""
+    """Error of a server that refuses a request because it has too many or too long texts."""
 
 
 class TextsRefusedError(LMUnavailableError):
-    """A server that is up fails again and again (HTTP 500) for these texts."""
+    """Error of a running server that fails repeatedly (HTTP 500) for these texts."""
 
 
 class ServerCalls:
-    """Requests to `server`, which messages call `name`; thread-safe.
+    """Requests to `server`, which messages call `name`. Thread-safe.
 
     `blamed` names, for messages, the settings that the server may have refused.
     """
@@ -72,9 +72,11 @@ class ServerCalls:
         self.begin()
 
     def begin(self, *, patience: float = PATIENCE_S, timeout: float | None = None) -> None:
-        """Forget that the server was down; from now on wait for it for `patience` seconds.
+        """Reset the breaker and the HTTP client.
 
-        `timeout` are the seconds after which a request has failed.
+        Args:
+            patience: Seconds to wait for a server that is down.
+            timeout: Seconds until a request has failed. None for the default.
         """
         self._http = HttpClient(timeout or TIMEOUT_S, max_bytes=MAX_REPLY_BYTES)
         key = self._server.key_variable
@@ -89,14 +91,14 @@ class ServerCalls:
         most: Amount,
         file_failure: Callable[..., None] = lambda error, **usage: None,
     ) -> Answered[Value]:
-        """Return what `send` gives, after as many attempts as it takes; all as of `Caller`.
+        """Return the result of `send` after as many attempts as necessary. See `Caller.call`.
 
         Raises:
-            CallRefusedError: the call was refused.
-            LMUnavailableError: the server failed again and again.
-            TooLargeError: the server refuses the request for its size.
-            TextsRefusedError: the server fails for these texts.
-            LMSetupError: the server refuses the key or the request, or its reply is of no use.
+            CallRefusedError: The call was refused.
+            LMUnavailableError: The server failed repeatedly.
+            TooLargeError: The server refuses the request because of its size.
+            TextsRefusedError: The server fails for these texts.
+            LMSetupError: The server refuses the key or the request, or its reply is unusable.
         """
         try:
             return self._caller.call(send, prompt=prompt, most=most, file_failure=file_failure)
@@ -149,7 +151,7 @@ class ServerCalls:
 
 
 class Service(ServerCalls):
-    """Calls about texts to `server`, which the ledger calls `model`; thread-safe."""
+    """Calls about texts to `server`, which the ledger calls `model`. Thread-safe."""
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class Service(ServerCalls):
     ) -> None:
         super().__init__(name, server, rpm=rpm, blamed="its address, the name of the model")
         self.model = model
-        #: Tokens that the server counts for a byte, at the most; 0 while it has told none.
+        #: Maximum number of tokens per byte that the server has counted. 0 if unknown.
         self._density = 0.0
         self._kind: Literal["embed", "rerank"] = kind
 
@@ -174,12 +176,26 @@ class Service(ServerCalls):
         read: Callable[[Any, int], tuple[Value, float | None]],
         price: float | None = None,
     ) -> Answered[tuple[Value, int]]:
-        """Send JSON on `texts` to `path`; return the value and the tokens that the server counted.
+        """Send JSON on `texts` to `path` and return the value with its tokens.
 
-        `read` gives the value of a reply and what it cost in US dollars, or raises LMSetupError;
-        its tokens are estimated where the server counts none that can be true. `price` is in US
-        dollars a token, None where it is not known. A failure is filed in the ledger, but for a
-        refusal of the size; a success is for the caller to file. Raises as `make` does.
+        A failure is filed in the ledger, except for a refusal of the size. The caller files a
+        success.
+
+        Args:
+            path: Path below the address of the server.
+            body: JSON body of the request.
+            texts: Texts of the request, from which its tokens are estimated.
+            read: Function that returns the value of a reply and its cost in US dollars, given the
+            reply and its tokens. Raises LMSetupError.
+            price: US dollars per token. None if unknown.
+
+        Returns:
+            The value and the tokens that the server counted, estimated if it states no possible
+            count.
+
+        Raises:
+            LMUnavailableError: See `make`.
+            LMSetupError: See `make`.
         """
         estimate = sum(map(estimate_tokens, texts))
         size = sum(len(text.encode("utf-8", "replace")) for text in texts)
@@ -206,14 +222,14 @@ class Service(ServerCalls):
             kind = type(error).__name__
             file_call(Call(model=self.model, kind=self._kind, error=kind, **usage))
 
-        # A token a byte, until a reply has told better.
+        # One token per byte, until a reply shows a better value.
         tokens = math.ceil(size * min(self._density or 1.0, 1.0)) + len(texts)
         most = Amount(1, tokens, math.inf if price is None else tokens * price)
         return self.make(send, prompt=hash(tuple(texts)), most=most, file_failure=file_failure)
 
 
 def _counted(reply: Any, most: int) -> int:
-    """Return the tokens that a reply states; 0 if it states none or more than `most`."""
+    """Return the tokens that a reply states. 0 if it states none or more than `most`."""
     stated = reply.get("usage") if isinstance(reply, Mapping) else None
     if not isinstance(stated, Mapping):
         return 0
