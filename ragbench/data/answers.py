@@ -48,53 +48,47 @@ def decoded(text: str) -> str:
     return _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
 
 
-def _whole_number_to_text(value: Any) -> Any:
+def _scalar(value: Any) -> Any:
+    """Return a cell or a Python object as a JSON value, and a whole float as a whole number."""
     value = plain(value)
-    if isinstance(value, Cell) and isinstance(value.typed(), int) and value.endswith(".0"):
+    if isinstance(value, Cell):
         value = value.typed()
-    if isinstance(value, float) and value.is_integer():  # Tables with empty cells write it so.
-        value = int(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return int(value)
     return value
+
+
+def _whole_number_to_text(value: Any) -> Any:
+    scalar = _scalar(value)
+    if isinstance(scalar, bool):  # A table may have an id such as TRUE.
+        return value
+    if isinstance(scalar, int):
+        return str(scalar)
+    return scalar
 
 
 def _text_to_whole_number(value: Any) -> Any:
     """Return the whole number in a table cell (2, "2" or 2.0); None for a blank cell."""
-    value = plain(value)
-    if isinstance(value, str):
-        if not value.strip():
-            return None
-        if _NUMBER.fullmatch(value):
-            return int(float(value))
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        if value.is_integer():
-            return int(value)
-    return value
+    value = _scalar(value)
+    if not isinstance(value, str):
+        return value
+    if _NUMBER.fullmatch(value):
+        return int(float(value))
+    return value if value.strip() else None
 
 
 def _value_to_text(value: Any) -> Any:
     """Format a number, write true and false as yes and no, and drop a time of midnight."""
-    value = plain(value)
-    if isinstance(value, Cell):
-        value = value.typed()
+    value = _scalar(value)
     if isinstance(value, str):
         return without_midnight(value)
     if isinstance(value, bool):
-        if value:
-            return "yes"
-        return "no"
-    if isinstance(value, int):
-        return str(value)
-    if not isinstance(value, float):
-        return value
-    if not math.isfinite(value):
+        return "yes" if value else "no"
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"is {value}, which is not an answer")
-    if value.is_integer() and abs(value) < 1e15:
-        return str(int(value))
-    return str(value)
+    if isinstance(value, int | float):
+        return str(value)
+    return value
 
 
 def as_list(value: Any) -> Any:
