@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openpyxl
 import pytest
 
 from ragbench.data import DataSettings, detect_layout, load_dataset
-from ragbench.data.answers import answers_of
 from ragbench.data.mapping import value_at
 from ragbench.data.readers import read_rows
 from ragbench.errors import DataError
@@ -46,33 +44,6 @@ RECORD = {
 def test_a_path_steps_through_objects_and_lists(path: str, value: Any) -> None:
     record = RECORD if path == "a.b" else {k: v for k, v in RECORD.items() if k != "a.b"}
     assert value_at(record, path) == value
-
-
-@pytest.mark.parametrize(
-    ("value", "answers"),
-    [
-        ("Ann Bo", ["Ann Bo"]),
-        (["Ann Bo", "A. Bo", "Ann Bo"], ["Ann Bo", "A. Bo"]),
-        ([["Ann Bo", "A. Bo"], "Bo"], ["Ann Bo", "A. Bo", "Bo"]),
-        (True, ["yes"]),
-        (3.0, ["3"]),
-        (7, ["7"]),
-        ('["Ann Bo", "A. Bo"]', ["Ann Bo", "A. Bo"]),
-        ("['Ann Bo', \"A's Bo\"]", ["Ann Bo", "A's Bo"]),
-        ("[sic] a text", ["[sic] a text"]),
-        ("[open", ["[open"]),
-        (None, []),
-        ((2, None), ["2"]),
-    ],
-)
-def test_answers_of_files_and_objects(value: Any, answers: list[str]) -> None:
-    assert answers_of(value) == answers
-
-
-@pytest.mark.parametrize("value", [{"a": 1}, [" "], float("inf"), [{"text": "x"}], b"\xff"])
-def test_what_is_no_answer_is_refused(value: Any) -> None:
-    with pytest.raises(ValueError, match=r"^[^\n]+$"):
-        answers_of(value)
 
 
 CRAG = {"interaction_id": "c1", "query": "Who built it?", "answer": "Ann Bo", "alt_ans": ["A. Bo"],
@@ -152,33 +123,6 @@ def test_cells_between_tabs(content: str, cells: dict[str, str], tmp_path: Path)
     assert [row.data for row in read_rows(path)] == [cells]
 
 
-def test_a_table_of_excel_is_read_as_the_same_one_of_csv(tmp_path: Path) -> None:
-    book = openpyxl.Workbook()
-    rows = [["id", "question", "answer", "hops", ""], ["q1", "Who?", '["Ann", "Bo"]', 2, None],
-            [None] * 5, ["q2", "How many?", 7, None, None]]  # fmt: skip
-    for row in rows:
-        book.active.append(row)
-    book.save(tmp_path / "q.xlsx")
-    lines = ["id,question,answer,hops", 'q1,Who?,"[""Ann"", ""Bo""]",2', "q2,How many?,7,"]
-    (tmp_path / "q.csv").write_text("\n".join(lines))
-    made = [load_dataset(DataSettings(dataset="jsonl", data_file=tmp_path / f"q.{end}"))
-            for end in ("xlsx", "csv")]  # fmt: skip
-    assert made[0].digest == made[1].digest
-    assert [(e.answers, e.hops) for e in made[0].questions] == [(["Ann", "Bo"], 2), (["7"], None)]
-    (tmp_path / "old.xls").write_bytes(b"\xd0\xcf\x11\xe0")
-    with pytest.raises(DataError, match="save it as"):
-        list(read_rows(tmp_path / "old.xls"))
-    (tmp_path / "bad.xlsx").write_bytes(b"PK no")
-    with pytest.raises(DataError, match="not an Excel file"):
-        list(read_rows(tmp_path / "bad.xlsx"))
-
-
-@pytest.mark.parametrize("cell", ["2", "2.0", " 2 ", 2, 2.0])
-def test_numbers_in_cells(cell: Any, write: Any) -> None:
-    rows = [{"question": "Who?", "answer": "x", "hops": cell}]
-    assert load_dataset(DataSettings(dataset="jsonl", data_file=write(rows))).questions[0].hops == 2
-
-
 @pytest.mark.parametrize("coding", ["latin-1", "shift_jis"])
 def test_a_wrong_coding_is_named_with_its_cure(coding: str, tmp_path: Path) -> None:
     text = "東京の本社はどこですか。" if coding == "shift_jis" else "Où est né l'été à Zürich ?"
@@ -243,8 +187,6 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
     [
         ("hotpotqa", "hotpotqa/hotpot_train_v1.1_100.json", None, 100, 100),
         ("musique", "musique/musique_ans_v1.0_train_100.jsonl", None, 100, 100),
-        ("2wikimultihopqa", "2wikimultihopqa/questions_500.json", "2wikimultihopqa/corpus.json",
-         500, 489),
     ],
 )  # fmt: skip
 def test_real_files_of_the_trade(

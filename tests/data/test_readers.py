@@ -56,20 +56,6 @@ def test_every_format_gives_the_same_data_set(kind, write, tmp_path):
     assert data.questions[3].gold_pids == ["p3"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (["x", "y", "x"], ["x", "y"]),
-        (3.0, ["3"]),
-        ([1, "one"], ["1", "one"]),
-        (True, ["yes"]),
-    ],
-)
-def test_answers_may_be_lists_numbers_and_truth_values(answer, expected, write):
-    data = load(write, [{"question": "What?", "answer": answer}])
-    assert data.questions[0].answers == expected
-
-
 def test_html_entities_are_decoded_once_and_gold_still_matches(write):
     """As HotpotQA has them; ids and what only looks like an entity stay as they are."""
     official = [
@@ -98,21 +84,6 @@ def test_a_text_that_looks_like_json_stays_a_text(write):
     assert [(p.pid, p.text) for p in data.corpus] == [(f"[{i}]", t) for i, t in enumerate(texts)]
     [example] = data.questions
     assert (example.qid, example.answers, example.gold_pids) == ("[7]", ["x", "y"], ["[1]"])
-
-
-def test_a_table_written_by_a_spreadsheet(write):
-    table = 'question;answer;notes\n"Who; where?";007;\nWhen?;"[not JSON";x\n'
-    data = load(write, write(table.encode(), "mine.csv"))
-    assert [(e.qid, e.question, e.answers) for e in data.questions] == [
-        ("q000001", "Who; where?", ["007"]),
-        ("q000002", "When?", ["[not JSON"]),
-    ]
-
-
-def test_fields_of_other_names(write):
-    rows = [{"query": "Who?", "truth": {"value": "Ann", "aliases": ["A."]}}]
-    fields = {"question": "query", "answer": "truth.value", "answers": "truth.aliases"}
-    assert load(write, rows, field=fields).questions[0].answers == ["Ann", "A."]
 
 
 def pdf(pages: list[str]) -> bytes:

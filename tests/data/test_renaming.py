@@ -105,7 +105,7 @@ def _pooled(shared_data: Path, key: str | None) -> Dataset:
 
 def test_bm25_finds_in_the_renamed_world_what_it_finds_in_the_plain_one(shared_data: Path) -> None:
     found = []
-    for key in (None, "k", "other"):
+    for key in (None, "k"):
         dataset = _pooled(shared_data, key)
         retriever = make_retriever("bm25", dataset.corpus, setting="pooled")
         rankings = retriever.search_many([e.question for e in dataset.questions], k=5)
@@ -115,7 +115,7 @@ def test_bm25_finds_in_the_renamed_world_what_it_finds_in_the_plain_one(shared_d
             recall += len(gold & {passage.pid for passage in passages}) / len(gold)
         found.append(recall / len(rankings))
     assert found[0] == pytest.approx(0.75)
-    assert found[1:] == pytest.approx([found[0]] * 2, abs=0.005)
+    assert found[1:] == pytest.approx([found[0]], abs=0.005)
 
 
 def test_an_embedder_reads_the_plain_texts_of_a_renamed_world(shared_data: Path) -> None:

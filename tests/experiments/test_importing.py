@@ -88,6 +88,10 @@ def test_predictions_of_musique_name_paragraphs_and_twins_come_in_order(tmp_path
     first, twin = records[silent["id"]], records[f"{silent['id']}::unanswerable"]
     assert (first.scores["em"], twin.answer) == (1.0, "no")
     assert set(first.citations) == set(first.gold_pids)
+    export_runs([tmp_path / "run"], "musique", tmp_path / "out.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["id"] for line in lines] == [silent["id"]] * 2
+    assert lines[0]["predicted_support_idxs"] == gold
 
 
 def test_evidence_and_joint_scores_of_a_file_of_2wiki(tmp_path: Path) -> None:
@@ -115,6 +119,7 @@ def test_evidence_and_joint_scores_of_a_file_of_2wiki(tmp_path: Path) -> None:
         ([{**OWN, "tokens": True}], "not a number"),
         ([{**OWN, "tokens": "many"}], "field 'tokens'"),
         ([{**OWN, "calls": -1}], "field 'calls'"),
+        ([{**OWN, "supporting_facts": [["T1"]]}], "supporting_facts.0.1"),
     ],
 )
 def test_predictions_that_cannot_be_read(content: Any, says: str, tmp_path: Path) -> None:
@@ -155,17 +160,6 @@ def test_what_is_imported_is_exported_with_the_same_answers(target: str, tmp_pat
         assert written.get("evidence") == (triples if target == "2wiki" else None)
     with pytest.raises(ConfigError, match="one run"):
         export_runs([tmp_path / "run"] * 2, target, path)
-
-
-def test_musiques_paragraphs_are_exported_by_number(tmp_path: Path) -> None:
-    data = tmp_path / "musique.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in MUSIQUE))
-    rows = [{"id": row["id"], "predicted_answer": "x", "predicted_support_idxs": [1, 0],
-             "predicted_answerable": True} for row in MUSIQUE]  # fmt: skip
-    imported(tmp_path, rows, "p.jsonl", data)
-    export_runs([tmp_path / "run"], "musique", tmp_path / "out.jsonl")
-    for line in (tmp_path / "out.jsonl").read_text().splitlines():
-        assert json.loads(line)["predicted_support_idxs"] == [0, 1]
 
 
 def passages_of(record: Any) -> list[str]:
@@ -251,19 +245,6 @@ def test_failed_import_leaves_nothing_and_the_same_command_works_after(
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "a/b", "..", "x:y"])
 def test_folder_of_an_imported_system_is_below_runs(name: str) -> None:
     assert folder_of(name).parent == Path("runs")
-
-
-def test_imported_tokens_of_some_questions_show_their_mean_with_n(
-    tmp_path: Path, command: Any
-) -> None:
-    rows = [{"id": "q0", "answer": "Ann 0", "tokens": 600}, {"id": "q1", "answer": "Ann 1"}]
-    imported(tmp_path, rows)
-    code, out, err = command("show", tmp_path / "run", tmp_path / "run", "--format", "json")
-    assert code == 0, err
-    [table] = [part for part in json.loads(out) if part["table"] == "runs"]
-    assert table["rows"][0]["tokens"] == 600
-    assert table["rows"][0]["cost_usd"] is None
-    assert "means of tokens of 1 of 2 questions" in command("show", tmp_path / "run")[1]
 
 
 def test_import_without_evidence_keeps_the_clusters_of_the_data(tmp_path: Path) -> None:
