@@ -52,17 +52,3 @@ def test_document_of_a_passage_in_a_corpus_file_is_read_and_mapped(tmp_path: Pat
         {"test": [dspy.Example(**example)]}, [Passage("p", "", "Old.", document="d")]
     )
     assert data.splits["test"][0].document == ["d"]
-
-
-def test_document_of_graphrag_bench_is_its_source(tmp_path: Path) -> None:
-    rows = [{"id": "1", "source": "Novel-1", "question": "Who?", "answer": "x",
-             "question_type": "Fact"}]  # fmt: skip
-    (tmp_path / "q.json").write_text(json.dumps(rows))
-    (tmp_path / "c.json").write_text(
-        json.dumps([{"corpus_name": "Novel-1", "context": "Old. New."}])
-    )
-    data = load_dataset(DataSettings(
-        dataset="graphrag_bench", data_file=tmp_path / "q.json", corpus_file=tmp_path / "c.json"
-    ))  # fmt: skip
-    assert documents_of(data) == {"1": ["Novel-1"]}
-    assert [chunk.document for chunk in data.corpus] == ["Novel-1"]

@@ -81,13 +81,6 @@ def test_every_file_is_accounted_for(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "scan.pdf" in caplog.text
 
 
-def test_nothing_to_read_says_what_there_is(tmp_path: Path) -> None:
-    (tmp_path / "a.dat").write_text("x")
-    (tmp_path / "scan.pdf").write_bytes(pdf([""]))
-    with pytest.raises(DataError, match=r"no document with text.*1 \.dat.*scan\.pdf"):
-        texts(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["a.txt", "a.md"])
 def test_a_folder_in_two_codings_is_read_with_the_other_one_named(
     name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

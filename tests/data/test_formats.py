@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from ragbench.context import current, use
-from ragbench.data import Dataset, DataSettings, data_set, for_optimizer, load, load_dataset
+from ragbench.data import (
+    Dataset,
+    DataSettings,
+    data_set,
+    detect_layout,
+    for_optimizer,
+    load,
+    load_dataset,
+)
 from ragbench.data.base import HubSource
 from ragbench.data.clusters import find_clusters
 from ragbench.data.hub import source_of
@@ -184,6 +192,8 @@ def test_graphrag_bench_layout(write, monkeypatch):
     pairs = [pair for p in data.corpus for pair in data.corpus.alignment[p.pid]]
     assert pairs == [("Medical", i) for i in range(100)]
     assert examples(data)["M-1"].qtype == "Fact Retrieval"
+    assert examples(data)["M-1"].document == ["Medical"]
+    assert {chunk.document for chunk in data.corpus} == {"Medical"}
 
 
 def test_chunk_view_moves_the_gold_to_chunks(write, hotpot, monkeypatch):
@@ -239,15 +249,23 @@ def test_options_that_do_not_go_together(options, error, says, write, hotpot):
 # -- counts on real excerpts of the public data sets
 
 
-def test_excerpt_of_2wiki_over_its_pooled_corpus(shared_data):
-    folder = shared_data / "2wikimultihopqa"
-    files = {"data_file": folder / "questions_500.json", "corpus_file": folder / "corpus.json"}
-    data = load_dataset(DataSettings(dataset="2wikimultihopqa", **files))
-    assert len(data.questions) == 500
-    assert len(data.corpus) == 6119
-    assert data.card["gold_exact"] == 376
-    assert data.card["gold_matched_with_care"] == 113
-    assert data.card["questions_with_gold"] == 489
+@pytest.mark.parametrize(
+    ("name", "questions", "corpus", "counts"),
+    [
+        ("hotpotqa", "hotpotqa/hotpot_train_v1.1_100.json", None, (100, 994, 100, None)),
+        ("musique", "musique/musique_ans_v1.0_train_100.jsonl", None, (100, 1890, 100, None)),
+        ("2wikimultihopqa", "2wikimultihopqa/questions_500.json", "2wikimultihopqa/corpus.json",
+         (500, 6119, 489, 113)),
+    ],
+)  # fmt: skip
+def test_counts_of_real_files(name, questions, corpus, counts, shared_data):
+    path = shared_data / questions
+    assert detect_layout(path) == name
+    data = load_dataset(
+        DataSettings(dataset=name, data_file=path, corpus_file=corpus and shared_data / corpus)
+    )
+    gold = (data.card["questions_with_gold"], data.card.get("gold_matched_with_care"))
+    assert (len(data.questions), len(data.corpus), *gold) == counts
 
 
 def test_a_data_set_of_another_package_is_known_as_the_built_in_ones_are(write):

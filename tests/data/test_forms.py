@@ -176,26 +176,3 @@ def test_null_is_an_absent_field(write: Any) -> None:
     rows = [{"id": None, "question": "Who?", "answer": "x", "context": None, "hops": None}]
     [example] = load_dataset(DataSettings(dataset="jsonl", data_file=write(rows))).questions
     assert (example.qid, example.hops) == ("q000001", None)
-
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real questions are not here")
-@pytest.mark.parametrize(
-    ("name", "questions", "corpus", "size", "gold"),
-    [
-        ("hotpotqa", "hotpotqa/hotpot_train_v1.1_100.json", None, 100, 100),
-        ("musique", "musique/musique_ans_v1.0_train_100.jsonl", None, 100, 100),
-    ],
-)  # fmt: skip
-def test_real_files_of_the_trade(
-    name: str, questions: str, corpus: str | None, size: int, gold: int
-) -> None:
-    path = SHARED / questions
-    assert detect_layout(path) == name
-    data = load_dataset(
-        DataSettings(dataset=name, data_file=path, corpus_file=corpus and SHARED / corpus)
-    )
-    assert len(data.questions) == size
-    assert data.card["questions_with_gold"] == gold

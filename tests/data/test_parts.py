@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from ragbench.data import DataSettings, load_dataset
 from ragbench.data.base import make_example
 from ragbench.data.clusters import find_clusters, linked, links
 from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from_text
@@ -133,19 +132,6 @@ def test_what_shares_a_passage_with_the_official_part_is_dropped():
     assert kept["train"] | kept["validation"] == {"q3", "q4", "q5", "q6"}
     most = needing("a", *"aaaa", "b")
     assert split_examples(most, **given_, assigned={"q0": "test"}).overlapping == 0
-
-
-def test_splits_of_the_synthetic_world_share_no_passage_and_no_cluster():
-    data = load_dataset(DataSettings(size=1000))
-    sides = {name: {key for e in part for key in links(e)} for name, part in data.splits.items()}
-    assert not sides["test"] & (sides["train"] | sides["validation"])
-    assert data.card["splits_disjoint_by"] == "passages"
-    assert [len(data.splits[name]) for name in PARTS] == pytest.approx([100, 50, 100], abs=2)
-    test = data.splits["test"]
-    assert 20 < len(set(find_clusters(test))) < len(test)
-    every = [*test, *data.splits["train"]]
-    names = find_clusters(every)
-    assert set(names[: len(test)]).isdisjoint(names[len(test) :])
 
 
 @pytest.mark.parametrize(

@@ -114,12 +114,21 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     command: Callable[..., tuple[int, str, str]], server: FakeServer
 ) -> None:
     plain = {}
-    for example in load_dataset(DataSettings()).splits["test"][:20]:
+    for example in load_dataset(DataSettings(size=200)).splits["test"]:
         plain[example.question] = example.answers[0]
     server.script = lambda hit: json.dumps(
         {"answer": next((a for q, a in plain.items() if q in hit.prompt), "no idea")}
     )
-    common = ("--program", "direct", "--lm", f"openai/m@{server.url}", "--adapter", "json")
+    common = (
+        "--program",
+        "direct",
+        "--size",
+        "200",
+        "--lm",
+        f"openai/m@{server.url}",
+        "--adapter",
+        "json",
+    )
     for out, more in (("plain", ()), ("renamed", ("--rename-entities", "k"))):
         code, _, err = command("eval", *common, "--out", out, *more)
         assert code == 0, err
@@ -145,7 +154,7 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     assert 0.3 < row["selective_accuracy"] < 0.7
     server.script = lambda _: json.dumps({"answer": "not stated"})
     every = ("--unanswerable", "1", "--limit", "3")
-    silent = (*common[:2], "--lm", f"openai/silent@{server.url}", *common[4:])
+    silent = (*common[:4], "--lm", f"openai/silent@{server.url}", *common[6:])
     code, _, err = command("eval", *silent, "--out", "mute", *every)
     assert code == 0, err
     code, out, err = command("errors", "mute", "--format", "json")
