@@ -18,7 +18,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 from pydantic import Field
@@ -54,9 +54,6 @@ class ReActKnobs(ProgramKnobs):
     guards: bool = Field(True, description="handle invalid turns")
     branching: int = bounded(2, 1, 10, "next steps sampled of a path (tree)")
     width: int = bounded(3, 1, 20, "maximum number of open or finished paths (tree)")
-    select: Literal["vote", "first", "read"] = Field(
-        "vote", description="answer: most frequent, first, or from the passages (tree)"
-    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -252,20 +249,15 @@ class StepTree:
         return "max_steps"
 
     def selected(self) -> str:
-        """Return the most frequent answer of the paths, or the first one. The first one wins a tie.
-
-        Blank if no path has an answer, or if a call answers from the passages instead.
-        """
+        """Return the most frequent answer of the paths, blank if none has an answer."""
         answers = []
         for answer in self.answers:
             if is_answer(answer):
                 answers.append(answer)
-        if not answers or self.knobs.select == "read":
-            return ""
-        vote = self.knobs.select == "vote"
-        votes = Counter(map(normalise_answer, answers[: None if vote else 1]))
-        best = votes.most_common(1)[0][0]  # the first one wins a tie
-        return next(answer for answer in answers if normalise_answer(answer) == best)
+        votes = Counter(map(normalise_answer, answers))
+        for best, _ in votes.most_common(1):  # the first one wins a tie
+            return next(answer for answer in answers if normalise_answer(answer) == best)
+        return ""
 
     def _taken(self, paths: Sequence[Path], steps_left: int) -> list[Path]:
         """Take one more step on each open path. Store the answers of finished paths."""

@@ -93,7 +93,6 @@ class RunContext:
             not
                 usable by the program.
         """
-        self.program.check_lms(self.lm, self.role_lms)
         self.lm.check()
         for role, lm in self.role_lms.items():
             lm.check(f"the LM of role {role}")

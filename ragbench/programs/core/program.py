@@ -301,19 +301,6 @@ class RAGProgram(dspy.Module, Generic[K]):
                 changed[name] = value
         return changed
 
-    def check_lms(self, lm: dspy.LM, role_lms: Mapping[str, dspy.LM]) -> None:
-        """Check that the program can work with these LMs.
-
-        Args:
-            lm: LM of the run.
-            role_lms: LMs of single roles.
-
-        Raises:
-            ConfigError: An LM lacks a feature. The message contains the fix.
-        """
-        for program in self.inside():
-            program.check_lms(lm, role_lms)
-
     def inside(self) -> Sequence["RAGProgram"]:
         """List the programs that this one asks."""
         return ()
