@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
 from ragbench.experiments.predictions import write_predictions
@@ -87,73 +87,20 @@ def open_runs(folders: Iterable[Path], metrics: Sequence[str] = ()) -> list[Expo
     return runs
 
 
-class Column(NamedTuple):
-    """A column of the export: its type and the function that computes it.
-
-    `amount` is the name in `Record.unknown` that makes the value None.
-    """
-
-    name: str
-    kind: Kind
-    of: Callable[[ExportedRun, Record], Any]
-    amount: str = ""
-
-    def value(self, run: ExportedRun, record: Record) -> Any:
-        """Return the value of a question. None if it is missing or unknown.
-
-        Args:
-            run: The run.
-            record: Record of the question.
-        """
-        return record.known(self.amount, self.of(run, record))
-
-
-#: Columns that precede the scores.
-COLUMNS = (
-    Column("run", "text", lambda run, r: run.name),
-    Column("program", "text", lambda run, r: run.folder.card.program),
-    Column("variant", "text", lambda run, r: str(run.folder.card.knobs.get("variant") or "")),
-    Column("knobs", "json", lambda run, r: json.dumps(run.folder.card.changed_knobs)),
-    Column("lm", "text", lambda run, r: run.folder.card.model),
-    Column("retriever", "text", lambda run, r: run.folder.card.identity.get("retriever")),
-    Column("seed", "integer", lambda run, r: run.folder.card.identity.get("seed")),
-    Column("repeat", "integer", lambda run, r: run.folder.card.identity.get("repeat", 1)),
-    Column("dataset", "text", lambda run, r: run.folder.card.data.name),
-    Column("split", "text", lambda run, r: str(run.folder.card.identity.get("split", ""))),
-    Column("qid", "text", lambda run, r: r.qid),
-    Column("question", "text", lambda run, r: r.question),
-    Column("type", "text", lambda run, r: r.qtype),
-    Column("hops", "integer", lambda run, r: r.hops),
-    Column("gold", "text", lambda run, r: r.answers[0]),
-    Column("gold_answers", "texts", lambda run, r: list(r.answers)),
-    Column("answer", "text", lambda run, r: r.answer),
-    Column("failed", "boolean", lambda run, r: r.failed),
-    Column("failure", "text", lambda run, r: r.failure.name if r.failure else None),
-    Column("error", "text", lambda run, r: r.failure.error if r.failure else None),
-    Column("message", "text", lambda run, r: r.failure.message if r.failure else None),
-    Column("stop_reason", "text", lambda run, r: r.stop_reason),
-    Column("gold_pids", "texts", lambda run, r: list(r.gold_pids)),
-    Column("pids", "texts", lambda run, r: [passage.pid for passage in r.passages]),
-    Column("queries", "texts", lambda run, r: [search.query for search in r.searches]),
-    Column("searches", "integer", lambda run, r: len(r.searches), "retrievals"),
-    Column("steps", "integer", lambda run, r: len(r.steps)),
-    Column("calls", "integer", lambda run, r: r.ledger.as_if.calls, "calls"),
-    Column("critical_path_calls", "integer", lambda run, r: r.ledger.path.calls,
-           "critical_path_calls"),
-    Column("prompt_tokens", "integer", lambda run, r: r.ledger.as_if.prompt_tokens, "tokens"),
-    Column("completion_tokens", "integer", lambda run, r: r.ledger.as_if.completion_tokens,
-           "tokens"),
-    Column("tokens", "integer", lambda run, r: r.ledger.as_if.tokens, "tokens"),
-    Column("embedder_tokens", "integer", lambda run, r: r.ledger.as_if.other_tokens, "tokens"),
-    Column("cost_usd", "number", lambda run, r: r.ledger.as_if.cost_usd, "cost_usd"),
-    Column("billed_calls", "integer", lambda run, r: r.ledger.billed.calls, "calls"),
-    Column("billed_tokens", "integer", lambda run, r: r.ledger.billed.tokens, "tokens"),
-    Column("billed_cost_usd", "number", lambda run, r: r.ledger.billed.cost_usd, "cost_usd"),
-    Column("failed_calls", "integer", lambda run, r: r.ledger.as_if.failed, "calls"),
-    Column("latency_s", "number", lambda run, r: r.latency_s, "latency_s"),
-    Column("counts", "json", lambda run, r: json.dumps(r.counts, default=str)),
-    Column("extra", "json", lambda run, r: json.dumps(r.extra, ensure_ascii=False, default=str)),
-)  # fmt: skip
+#: Type of each column that precedes the scores, in order.
+COLUMNS: dict[str, Kind] = {
+    "run": "text", "program": "text", "variant": "text", "knobs": "json", "lm": "text",
+    "retriever": "text", "seed": "integer", "repeat": "integer", "dataset": "text",
+    "split": "text", "qid": "text", "question": "text", "type": "text", "hops": "integer",
+    "gold": "text", "gold_answers": "texts", "answer": "text", "failed": "boolean",
+    "failure": "text", "error": "text", "message": "text", "stop_reason": "text",
+    "gold_pids": "texts", "pids": "texts", "queries": "texts", "searches": "integer",
+    "steps": "integer", "calls": "integer", "critical_path_calls": "integer",
+    "prompt_tokens": "integer", "completion_tokens": "integer", "tokens": "integer",
+    "embedder_tokens": "integer", "cost_usd": "number", "billed_calls": "integer",
+    "billed_tokens": "integer", "billed_cost_usd": "number", "failed_calls": "integer",
+    "latency_s": "number", "counts": "json", "extra": "json",
+}  # fmt: skip
 
 
 def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
@@ -161,20 +108,88 @@ def columns_of(runs: Iterable[ExportedRun]) -> dict[str, Kind]:
     scores: dict[str, Kind] = {}
     for run in runs:
         scores.update(dict.fromkeys(run.scores, "number"))
-    for column in COLUMNS:
-        if column.name in scores:
-            raise ConfigError(f"--metric {column.name} is already a column. Remove it.")
-    return {column.name: column.kind for column in COLUMNS} | scores
+    for name in COLUMNS:
+        if name in scores:
+            raise ConfigError(f"--metric {name} is already a column. Remove it.")
+    return COLUMNS | scores
 
 
 def rows_of(runs: Sequence[ExportedRun]) -> Iterator[dict[str, Any]]:
     """Yield one row per question with every column of `columns_of`, None if missing."""
     columns = columns_of(runs)
     for run in runs:
+        settings = _settings(run)
         for place, record in enumerate(run.records):
-            row = {column.name: column.value(run, record) for column in COLUMNS}
+            row = settings | _answer(record) | _amounts(record)
             row |= {name: column[place] for name, column in run.scores.items()}
             yield {name: row.get(name) for name in columns}
+
+
+def _settings(run: ExportedRun) -> dict[str, Any]:
+    """Return the values that all questions of a run share."""
+    card = run.folder.card
+    return {
+        "run": run.name,
+        "program": card.program,
+        "variant": str(card.knobs.get("variant") or ""),
+        "knobs": json.dumps(card.changed_knobs),
+        "lm": card.model,
+        "retriever": card.identity.get("retriever"),
+        "seed": card.identity.get("seed"),
+        "repeat": card.identity.get("repeat", 1),
+        "dataset": card.data.name,
+        "split": str(card.identity.get("split", "")),
+    }
+
+
+def _answer(record: Record) -> dict[str, Any]:
+    """Return the question, its answer or failure, and its passages."""
+    failure = record.failure
+    return {
+        "qid": record.qid,
+        "question": record.question,
+        "type": record.qtype,
+        "hops": record.hops,
+        "gold": record.answers[0],
+        "gold_answers": list(record.answers),
+        "answer": record.answer,
+        "failed": record.failed,
+        "failure": failure and failure.name,
+        "error": failure and failure.error,
+        "message": failure and failure.message,
+        "stop_reason": record.stop_reason,
+        "gold_pids": list(record.gold_pids),
+        "pids": [passage.pid for passage in record.passages],
+        "queries": [search.query for search in record.searches],
+        "steps": len(record.steps),
+        "counts": json.dumps(record.counts, default=str),
+        "extra": json.dumps(record.extra, ensure_ascii=False, default=str),
+    }
+
+
+def _amounts(record: Record) -> dict[str, Any]:
+    """Return what a question used. An amount that the record does not know is None."""
+    as_if = record.ledger.as_if
+    billed = record.ledger.billed
+    amounts = {
+        "calls": {"calls": as_if.calls, "billed_calls": billed.calls, "failed_calls": as_if.failed},
+        "critical_path_calls": {"critical_path_calls": record.ledger.path.calls},
+        "tokens": {
+            "prompt_tokens": as_if.prompt_tokens,
+            "completion_tokens": as_if.completion_tokens,
+            "tokens": as_if.tokens,
+            "embedder_tokens": as_if.other_tokens,
+            "billed_tokens": billed.tokens,
+        },
+        "cost_usd": {"cost_usd": as_if.cost_usd, "billed_cost_usd": billed.cost_usd},
+        "retrievals": {"searches": len(record.searches)},
+        "latency_s": {"latency_s": record.latency_s},
+    }
+    row = {}
+    for amount, values in amounts.items():
+        for name, value in values.items():
+            row[name] = record.known(amount, value)
+    return row
 
 
 def to_csv(runs: Sequence[ExportedRun], output: Output) -> str:
