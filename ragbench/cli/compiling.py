@@ -114,7 +114,7 @@ def verdict_command(read: Path | None, **options: Any) -> None:
     """
     from ragbench.experiments.cells.verdict import estimate_verdict, reread, run_verdict
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
-    from ragbench.experiments.report.comparison import verdict_report
+    from ragbench.experiments.report.verdict import verdict_report
     from ragbench.experiments.runs.summary import HEADLINE
 
     if read is not None:

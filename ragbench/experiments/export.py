@@ -171,7 +171,7 @@ def _amounts(record: Record) -> dict[str, Any]:
     """Return what a question used. An amount that the record does not know is None."""
     as_if = record.ledger.as_if
     billed = record.ledger.billed
-    amounts = {
+    amounts: dict[str, dict[str, float | None]] = {
         "calls": {"calls": as_if.calls, "billed_calls": billed.calls, "failed_calls": as_if.failed},
         "critical_path_calls": {"critical_path_calls": record.ledger.path.calls},
         "tokens": {
@@ -185,7 +185,7 @@ def _amounts(record: Record) -> dict[str, Any]:
         "retrievals": {"searches": len(record.searches)},
         "latency_s": {"latency_s": record.latency_s},
     }
-    row = {}
+    row: dict[str, Any] = {}
     for amount, values in amounts.items():
         for name, value in values.items():
             row[name] = record.known(amount, value)

@@ -23,7 +23,7 @@ from typing import Any
 import ragbench
 from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.report.names import label_runs
-from ragbench.experiments.report.tables import row_of_run
+from ragbench.experiments.report.rows import row_of_run
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import DATABASE, RunFolder
 from ragbench.outputs import Output

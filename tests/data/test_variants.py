@@ -4,10 +4,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import dspy
 import pytest
 
-import ragbench as rb
 from ragbench.data import Dataset, DataSettings, load_dataset
 from ragbench.errors import DataError
 from ragbench.experiments.store import RunFolder
@@ -168,30 +166,3 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     code, _, err = command("report", "mute", "-o", "page.html")
     assert code == 2
     assert "no question has an answer to score" in err
-
-
-class Unsure(dspy.Module):
-    """Right where it is sure, and sure of three in five."""
-
-    def forward(self, question: str) -> dspy.Prediction:
-        number = int(question.split()[-1])
-        if number % 10 == 9:
-            return dspy.Prediction(answer="not stated", confidence=1.0)
-        sure = number % 5 < 3
-        return dspy.Prediction(answer="Po" if sure else "Rhone", confidence=0.9 if sure else 0.3)
-
-
-def test_the_surest_answers_are_scored_by_themselves(
-    command: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    rows = [dspy.Example(question=f"Which river {n}", answer="Po") for n in range(40)]
-    lm = dspy.LM("openai/m", api_key="none")
-    run = rb.evaluate(Unsure(), rows, lm=lm, out=tmp_path / "run")
-    code, out, err = command("show", run.folder, "--by-group", "--format", "json")
-    assert code == 0, err
-    table = next(part["rows"] for part in json.loads(out) if part["table"] == "risk")
-    # The refusals, every tenth, come last whatever they say of themselves.
-    assert [(row["n"], row["em"]) for row in table] == [(24, 1.0), (36, 24 / 36), (40, 0.6)]
-    assert [row["least confidence"] for row in table] == [0.9, 0.3, None]
-    assert table[0]["risk"] == 0
-    assert table[1]["em_low"] < 24 / 36 < table[1]["em_high"]

@@ -18,7 +18,7 @@ from ragbench.experiments.cells.sweep_file import load_sweep
 from ragbench.experiments.cells.verdict import reread, run_verdict
 from ragbench.experiments.compare.verdicts import Verdict, VerdictRequest
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.report.comparison import summary_lines, verdict_report
+from ragbench.experiments.report.verdict import caveats, verdict_report
 from ragbench.experiments.store import EXPERIMENT, write_json
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers import OPTIMIZERS
@@ -65,13 +65,13 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     shown = capsys.readouterr().out
     for words in (
         "in tokens: ", "compiled - votes",
-        "em: this set of 2 compiled programs", "votes used",
+        "for this set of 2 compiled programs only", "Against votes",
     ):  # fmt: skip
         assert words in shown, words
     path, again = made.folder / EXPERIMENT, world.use(cache=False)
     text = path.read_text()
-    lines = summary_lines(verdict(world, seeds=2, equal_cost=True))
-    assert (lines, again.asked, path.read_text()) == (summary_lines(made), [], text)
+    lines = list(caveats(verdict(world, seeds=2, equal_cost=True)))
+    assert (lines, again.asked, path.read_text()) == (list(caveats(made)), [], text)
 
     whole = json.loads(text)  # it is rebuilt from the records
     design = {"design": whole["results"]["design"]}
@@ -198,7 +198,7 @@ def test_questions_that_are_not_held_out_are_refused(world: World) -> None:
 def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -> None:
     def quick(seeds: int, **how: Any) -> tuple[Verdict, str]:
         made = verdict(world, how=CompileConfig(**how), seeds=seeds)
-        return made, "\n".join(summary_lines(made))
+        return made, "\n".join(caveats(made))
 
     made, lines = quick(3)  # bootstraps, which come to different programs
     assert made.distinct_programs == 3
@@ -239,7 +239,7 @@ def ragbench(words: str, code: int = 0) -> str:
 def test_a_verdict_and_its_programs(typed: World) -> None:
     common = f"--program vanilla --k 1 {DATA} --limit 0 --out verdict"
     said = ragbench(f"verdict {common} --equal-cost --margin 0.05")
-    assert "f1: this compiled program" in said
+    assert "for this compiled program only" in said
     assert "one on the optimizer needs 3 different programs" in said
     assert "votes (" in said
     read = ragbench("verdict --read verdict")

@@ -220,10 +220,10 @@ class Verdict:
         outcomes = {pair: by_metric[metric].outcome for pair, by_metric in self.contrasts.items()}
         overall = self.contrasts[ZERO_SHOT, COMPILED][metric]
         detail = overall.verdict.removeprefix(overall.outcome)
-        seeds = self._share_of_seeds(metric)
+        seeds = self.share_of_seeds(metric)
         return conclusion(self.subject, outcomes, seeds, self.matched(), detail)
 
-    def _share_of_seeds(self, metric: str) -> str:
+    def share_of_seeds(self, metric: str) -> str:
         """Describe how many seeds agree with the sign of the mean gain.
 
         Returns "" if all of them do, or if the seeds differ no more than their questions explain.

@@ -4,103 +4,85 @@ A scores most. Names are shortened by `names.short_names`; full names and LMs ar
 `--names`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 from ragbench.experiments.compare.comparisons import RunComparison
 from ragbench.experiments.recommend import Advice, RankedProgram
-from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
+from ragbench.experiments.report.rows import compared_rows
 from ragbench.experiments.report.sections import Section
-from ragbench.experiments.report.table import Column, Table, counted, with_interval
+from ragbench.experiments.report.table import Column, Table, counted
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation, stop_lines
 from ragbench.experiments.store import failed
-from ragbench.metrics import Comparison, get_metric
+from ragbench.metrics import get_metric
 
 #: Line under a table with short names.
 NAMES = "full names and LMs: --names"
 _KEY = Column("key", " ")
-_PROGRAM = Column("program")
+_PROGRAM = Column("short", "program")
 _COSTS = (Column("cost_usd", "$/1k", "usd_1000"), Column("p95_s", "p95 s", "seconds"))
 #: Outcomes that a table shows.
 _WORDS = ("better", "worse", "equivalent")
-_HEADS = {"em": "EM", "f1": "F1"}
+_HEADS = {"em": "EM", "f1": "F1", GOLD_IN_CONTEXT: "gold in context"}
 
 
-def short(kind: str, name: str, row: dict[str, float | None]) -> str:
-    """Format a score or gain with its interval in few characters, such as ".660 [.58,.73]".
-
-    Args:
-        kind: "gain" adds a sign. Any other kind is a score.
-        name: Name of the value.
-        row: The value, and the ends of its interval as NAME_low and NAME_high.
-    """
-    interval = name + "_low" in row
-    column = Column(name, kind="gain" if kind == "gain" else "score", interval=interval)
-    return column.cell(row, narrow=True)
+def word_of(outcome: str) -> str:
+    """Return "better", "worse" or "equivalent" if a test says so, else a blank."""
+    return outcome if outcome in _WORDS else " "
 
 
-def gain_of(c: Comparison | None) -> str:
-    """Return the difference of a comparison with its interval; empty if there is none."""
-    if c is None:
-        return ""
-    return short("gain", "gain", with_interval("gain", c.difference, c.interval))
+def lettered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of programs with the letter and the short name of each, A first."""
+    named = []
+    names = short_names([row["program"] for row in rows])
+    for rank, (name, row) in enumerate(zip(names, rows, strict=True)):
+        named.append({**row, "key": letter_of(rank), "short": name})
+    return named
 
 
-def word_of(c: Comparison | None) -> str:
-    """Return "better", "worse" or "equivalent" if a comparison says so, else a blank."""
-    return c.outcome if c and c.outcome in _WORDS else " "
-
-
-def names_section(
-    letters: Sequence[str], labels: Sequence[str], runs: Sequence[Evaluation]
-) -> Section:
+def names_section(rows: Sequence[Mapping[str, Any]], runs: Sequence[Evaluation]) -> Section:
     """Return the table of full names, LMs and folders, which `--names` shows.
 
     Args:
-        letters: Letter of each program.
-        labels: Full name of each program.
+        rows: Row of each program with its letter.
         runs: A run of each program.
     """
-    rows = []
-    for letter, label, run in zip(letters, labels, runs, strict=True):
-        row = {"key": letter, "program": label, "lm": run.card.model, "folder": str(run.folder)}
-        rows.append(row)
-    columns = (_KEY, _PROGRAM, Column("lm", "LM"), Column("folder"))
-    return Section(table=Table("names", columns, rows), level="names")
+    named = []
+    for row, run in zip(rows, runs, strict=True):
+        named.append({**row, "lm": run.card.model, "folder": str(run.folder)})
+    columns = (_KEY, Column("program"), Column("lm", "LM"), Column("folder"))
+    return Section(table=Table("names", columns, named), level="names")
 
 
-def advice_sections(advice: Advice) -> list[Section]:
-    """Return the advice with a letter and a line for each program, and its caveats."""
-    letters = [letter_of(rank) for rank in range(len(advice.arms))]
-    lettered = _with_letters(advice, letters)
-    labels = [arm.label for arm in advice.arms]
-    rows = []
-    for letter, name, arm in zip(letters, short_names(labels), advice.arms, strict=True):
-        rows.append({
-            "key": letter,
-            "program": name,
-            "score": short("score", "score", {"score": arm.mean}),
-            "gain": gain_of(arm.to_best),
-            "word": word_of(arm.to_best),
-            "cost_usd": arm.spending["cost_usd"],
-            "p95_s": p95_of(arm.runs),
-        })  # fmt: skip
+def advice_sections(advice: Advice, rows: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Return the advice with a letter and a line for each program, and its caveats.
+
+    Args:
+        advice: The advice.
+        rows: Row of each program, in the order of the advice.
+    """
+    rows = lettered(rows)
+    letters = [row["key"] for row in rows]
+    by_letter = _with_letters(advice, letters)
+    metric = advice.metric.upper()
     columns = (
-        _KEY, _PROGRAM, Column("score", advice.metric.upper(), "score"),
-        Column("gain", f"less {lettered.best.label}", "gain"), Column("word", " "), *_COSTS,
+        _KEY, _PROGRAM, Column(advice.metric, metric, "score", narrow=True),
+        Column("below_best", f"less {by_letter.best.label}", "gain", interval=True, narrow=True),
+        Column("word", " "), *_COSTS,
     )  # fmt: skip
     tests = counted(advice.family.tests, "test")
-    title = f"{advice.metric.upper()}, {counted(len(advice.questions), 'question')} shared by all"
+    title = f"{metric}, {counted(len(advice.questions), 'question')} shared by all"
     table = Table("programs", columns, rows, f"{title}; differences corrected for {tests}")
     runs = [arm.runs[0] for arm in advice.arms]
-    notes = [*_evidence_line(lettered.arms), failed_line([arm.runs for arm in advice.arms])]
-    notes[-1] += f"; {NAMES}"
-    notes = [*refusal_lines(runs, letters), *notes]
-    brief = Section(lettered.sentences(), table, notes, "brief")
-    return [brief, names_section(letters, labels, runs)]
+    notes = [
+        *refusal_lines(runs, letters),
+        *_evidence_line(by_letter.arms),
+        f"{failed_line([arm.runs for arm in advice.arms])}; {NAMES}",
+    ]
+    brief = Section(by_letter.sentences(), table, notes, "brief")
+    return [brief, names_section(rows, runs)]
 
 
 def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
@@ -124,16 +106,6 @@ def _evidence_line(arms: Sequence[RankedProgram]) -> list[str]:
     if not counts:
         return []
     return [f"half or more of the right answers had no gold in context: {', '.join(counts)}"]
-
-
-def p95_of(runs: Sequence[Evaluation]) -> float | None:
-    """Return the 95th percentile of the seconds of a question, a mean over runs."""
-    latencies = []
-    for run in runs:
-        seconds = run.summary.latency_s.get("p95")
-        if seconds is not None and "p95_s" not in run.card.unknown:
-            latencies.append(seconds)
-    return fmean(latencies) if latencies else None
 
 
 def refusal_lines(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[str]:
@@ -166,50 +138,34 @@ def failed_line(arms: Sequence[Sequence[Evaluation]]) -> str:
     return f"failed: {', '.join(counts)} (--wide shows why)"
 
 
-def run_sections(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[Section]:
+def run_sections(runs: Sequence[Evaluation], rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     """Return sections with a line for each run, the highest F1 first.
 
     Args:
         runs: The runs.
-        labels: Full name of each run.
+        rows: Row of each run in the table of runs.
     """
-    scored = []
-    for label, run in zip(labels, runs, strict=True):
-        row: dict[str, Any] = {"label": label, "run": run, "cost_usd": None}
-        row |= measured(run.records, "f1") | measured(run.records, "em")
-        row |= measured(run.records, GOLD_IN_CONTEXT)
-        scored.append(row)
-    scored.sort(key=lambda row: (-(row["f1"] or 0.0), row["label"]))
-    letters = [letter_of(rank) for rank in range(len(scored))]
-    rows = []
-    short_labels = short_names([row["label"] for row in scored])
-    for letter, name, row in zip(letters, short_labels, scored, strict=True):
-        run = row["run"]
-        as_if = run.summary.as_if
-        usd = None if as_if.cost_usd is None else as_if.cost_usd / max(run.summary.n, 1)
-        rows.append({
-            "key": letter, "program": name, "n": run.summary.n, "p95_s": p95_of([run]),
-            "f1": short("score", "f1", row), "em": short("score", "em", {"em": row["em"]}),
-            GOLD_IN_CONTEXT: short("score", "gold", {"gold": row[GOLD_IN_CONTEXT]}),
-            "cost_usd": None if "cost_usd" in run.card.unknown else usd,
-        })  # fmt: skip
+    places = sorted(range(len(runs)), key=lambda at: (-(rows[at]["f1"] or 0), rows[at]["program"]))
+    runs = [runs[at] for at in places]
+    rows = lettered([rows[at] for at in places])
     sizes = {row["n"] for row in rows}
-    columns = [_KEY, _PROGRAM, Column("f1", "F1", "score"), Column("em", "EM", "score"), *_COSTS]
-    if any(row[GOLD_IN_CONTEXT] is not None for row in scored):
-        columns.append(Column(GOLD_IN_CONTEXT, "in context", "score"))
+    columns = [
+        _KEY, _PROGRAM, Column("f1", "F1", "score", interval=True, narrow=True),
+        Column("em", "EM", "score", narrow=True), *_COSTS,
+    ]  # fmt: skip
+    if any(row[GOLD_IN_CONTEXT] is not None for row in rows):
+        columns.append(Column(GOLD_IN_CONTEXT, "in context", "score", narrow=True))
     if len(sizes) > 1:
         columns.append(Column("n", kind="count"))
-    ordered = [row["run"] for row in scored]
-    aliases = lm_aliases([run.card for run in ordered])
-    lms = "" if len(aliases) == 1 else f"; {len(aliases)} LMs"
-    failures = failed_line([[run] for run in ordered])
-    table = Table("runs", columns, rows, in_common(ordered, max(sizes)))
     notes = []
-    for letter, run in zip(letters, ordered, strict=True):
-        notes += [f"{letter} {line}" for line in stop_lines(run.stopped_by, run.progress)]
-    notes += refusal_lines(ordered, letters)
-    brief = Section((), table, [*notes, f"{failures}{lms}; {NAMES}"], "brief")
-    return [brief, names_section(letters, [row["label"] for row in scored], ordered)]
+    for row, run in zip(rows, runs, strict=True):
+        notes += [f"{row['key']} {line}" for line in stop_lines(run.stopped_by, run.progress)]
+    notes += refusal_lines(runs, [row["key"] for row in rows])
+    lms = len(lm_aliases([run.card for run in runs]))
+    notes.append(failed_line([[run] for run in runs]))
+    notes[-1] += f"; {lms} LMs; {NAMES}" if lms > 1 else f"; {NAMES}"
+    table = Table("runs", columns, rows, in_common(runs, max(sizes)))
+    return [Section((), table, notes, "brief"), names_section(rows, runs)]
 
 
 def comparison_section(name: str, base: str, result: RunComparison) -> Section:
@@ -220,41 +176,41 @@ def comparison_section(name: str, base: str, result: RunComparison) -> Section:
         base: Label of the first run (A).
         result: Comparison of both.
     """
-    rows = []
     scores = dict(result.scores)
     if result.gold_in_context:
         scores[GOLD_IN_CONTEXT] = result.gold_in_context
-    for metric, c in scores.items():
-        means = (("a", c.mean_a), ("b", c.mean_b))
-        row = {side: short("score", side, {side: mean}) for side, mean in means}
-        rows.append({"measure": _HEADS.get(metric, metric), **row, "gain": gain_of(c)})
-        rows[-1]["word"] = word_of(c)
+    rows = []
+    for row in compared_rows({}, scores):
+        head = _HEADS.get(row["metric"], row["metric"])
+        rows.append({**row, "measure": head, "word": word_of(row["outcome"])})
     for measure, cost in result.costs.items():
         if cost is None:
-            rows.append({"measure": measure, "gain": "unknown", "word": " "})
+            rows.append({"measure": measure, "difference": "unknown", "word": " "})
             continue
         head, kind = _UNITS[measure]
         column = Column("x", kind=kind)
-        ratio = f"x {cost.mean_b / cost.mean_a:.1f}" if cost.mean_a else "-"
-        row = {"a": column.cell({"x": cost.mean_a}), "b": column.cell({"x": cost.mean_b})}
-        rows.append({"measure": head, **row, "gain": ratio, "word": " "})
-    short_a, short_b = short_names([base, name])
+        rows.append({
+            "measure": head,
+            "a": column.cell({"x": cost.mean_a}),
+            "b": column.cell({"x": cost.mean_b}),
+            "difference": f"x {cost.mean_b / cost.mean_a:.1f}" if cost.mean_a else "-",
+            "word": " ",
+        })  # fmt: skip
     columns = (
-        Column("measure", " "), Column("a", "A", "score"), Column("b", "B", "score"),
-        Column("gain", "difference", "gain"), Column("word", " "),
+        Column("measure", " "), Column("a", "A", "score", narrow=True),
+        Column("b", "B", "score", narrow=True),
+        Column("difference", kind="gain", interval=True, narrow=True), Column("word", " "),
     )  # fmt: skip
-    main_metric, c = next(iter(result.scores.items()))
+    short_a, short_b = short_names([base, name])
+    metric, c = next(iter(result.scores.items()))
     verdict, _, needed = c.verdict.partition(" (")
-    headline = (
-        f"B, {short_b}, against A, {short_a}: {main_metric} {c.gain}, {verdict or 'not tested'}"
-    )
+    headline = f"B, {short_b}, against A, {short_a}: {metric} {c.gain}, {verdict or 'not tested'}"
     n = max(c.n for c in result.scores.values())
     only = f"right in only one: {len(result.broken)} and {len(result.fixed)}"
-    table = Table("comparison", columns, rows)
     notes = [f"{counted(n, 'question')}; {only}"]
     if needed:
-        notes.append(f"{main_metric}: {needed.removesuffix(')')}")
-    return Section([headline], table, notes, "brief")
+        notes.append(f"{metric}: {needed.removesuffix(')')}")
+    return Section([headline], Table("comparison", columns, rows), notes, "brief")
 
 
 #: Maps each cost to its name and kind of number.

@@ -9,7 +9,8 @@ from typing import Any
 from ragbench.experiments.cells.choose import Choice
 from ragbench.experiments.recommend import Advice
 from ragbench.experiments.recommend_by import GroupAdvice
-from ragbench.experiments.report.brief import advice_sections
+from ragbench.experiments.report.brief import advice_sections, word_of
+from ragbench.experiments.report.rows import row_of_arm
 from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table, counted, with_interval
 
@@ -66,8 +67,9 @@ def race_report(choice: Choice) -> Report:
 
 def advice_report(advice: Advice) -> Report:
     """Yield the advice, then its programs."""
-    yield from advice_sections(advice)
-    yield from full([*advice.sentences(), advice_table(advice)])
+    table = advice_table(advice)
+    yield from advice_sections(advice, table.rows)
+    yield from full([*advice.sentences(), table])
 
 
 def group_advice_report(by: str, groups: Sequence[GroupAdvice]) -> Report:
@@ -108,12 +110,15 @@ def advice_table(advice: Advice) -> Table:
             **with_interval(advice.metric, arm.mean, arm.interval),
             **with_interval("below_best", None, None),
             "p": None,
+            "word": " ",
             **arm.spending,
+            "p95_s": row_of_arm(arm.runs)["p95_s"],
             "gold_in_context": 1 - arm.without_gold / arm.right if arm.right else None,
             "why": arm.why or "the best mean" * (arm is advice.best),
         }
         if c := arm.to_best:
             row |= {**with_interval("below_best", c.difference, c.interval), "p": c.p_adjusted}
+            row["word"] = word_of(c.outcome)
         rows.append(row)
     columns = (
         Column("program"),

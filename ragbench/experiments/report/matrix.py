@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from ragbench.experiments.report.brief import short, word_of
-from ragbench.experiments.report.means import measured
+from ragbench.experiments.report.rows import measured
 from ragbench.experiments.report.sections import Section
 from ragbench.experiments.report.table import Column, Table, counted, usd_of_1000
 from ragbench.experiments.runs.settings import plain_settings
@@ -17,6 +16,8 @@ Entry = TypeVar("Entry")
 _NOT_AXES = frozenset(
     {"program", "program_prompts", "program_source", "set", "compiled", "votes_seed"}
 )
+_SCORE = Column("x", kind="score", narrow=True)
+_GAIN = Column("x", kind="gain", narrow=True)
 #: Maximum number of columns in a table of 80 characters.
 _MOST_COLUMNS = 3
 
@@ -43,26 +44,33 @@ def axes_of(cards: Mapping[str, RunCard]) -> dict[str, dict[str, str]]:
 
 def arrange(
     cards: Mapping[str, RunCard], entries: Mapping[str, Entry]
-) -> tuple[list[tuple[str, list[Entry | None]]], list[str]]:
-    """Arrange cells by program and by the other settings in which they differ.
+) -> tuple[list[tuple[str, str, list[Entry | None]]], list[str]]:
+    """Arrange cells by program and by the settings in which they differ.
+
+    Columns are the values of the axis with the most values that fit, rows those of the others.
 
     Args:
         cards: Card of each cell's run, by label of the cell.
         entries: Displayed entry of each cell, by label.
 
     Returns:
-        Rows (name, and an entry or None for each column), and the names of the columns.
+        Rows (settings of the group, program, and an entry or None for each column), grouped by
+        their settings, and the names of the columns.
     """
     axes = axes_of(cards)
-    grid: dict[str, dict[str, Entry]] = {}
+    across = _axis_of_columns(axes)
+    down = [name for name in axes if name not in across]
     columns: dict[str, None] = {}
+    groups: dict[str, dict[str, dict[str, Entry]]] = {}
     for label, card in cards.items():
-        column = _words(axes, list(axes), label) or "score"
+        column = _words(axes, across, label)
         columns[column] = None
-        grid.setdefault(_program(card), {})[column] = entries[label]
-    rows: list[tuple[str, list[Entry | None]]] = []
-    for name, cells in grid.items():
-        rows.append((name, [cells.get(column) for column in columns]))
+        cells = groups.setdefault(_words(axes, down, label), {}).setdefault(_program(card), {})
+        cells[column] = entries[label]
+    rows: list[tuple[str, str, list[Entry | None]]] = []
+    for group, programs in groups.items():
+        for name, cells in programs.items():
+            rows.append((group, name, [cells.get(column) for column in columns]))
     return rows, list(columns)
 
 
@@ -96,26 +104,22 @@ def sweep_section(
         contrasts: Comparison of each cell with its baseline, by label.
     """
     cards = {label: run.card for label, run in runs.items()}
-    axes = axes_of(cards)
-    across = _axis_of_columns(axes)
-    down = [name for name in axes if name != across]
-    columns: dict[str, None] = {}
-    groups: dict[str, dict[str, dict[str, str]]] = {}
-    for label, run in runs.items():
-        column = _words(axes, [across] if across else [], label) or metric.upper()
-        columns[column] = None
-        rows_of_group = groups.setdefault(_words(axes, down, label), {})
-        cells = rows_of_group.setdefault(_program(run.card), {})
-        cells[column] = _cell(run, metric, contrasts.get(label))
+    entries = {label: _cell(run, metric, contrasts.get(label)) for label, run in runs.items()}
+    grid, columns = arrange(cards, entries)
     rows: list[dict[str, Any]] = []
-    for group, programs in groups.items():
-        if group:
+    last = ""
+    for group, name, cells in grid:
+        if group != last:
             rows.append({"program": group, **dict.fromkeys(columns, " ")})
-        for name, cells in programs.items():
-            rows.append({"program": f"  {name}" if group else name, **cells})
-    words = {label: word_of(c).strip() for label, c in contrasts.items()}
+            last = group
+        indented = f"  {name}" if group else name
+        rows.append({"program": indented, **dict(zip(columns, cells, strict=True))})
+    words = {label: c.outcome for label, c in contrasts.items()}
     prose = [sweep_headline(metric, len(runs), words)]
-    heads = [Column("program"), *(Column(name, kind="score") for name in columns)]
+    heads = [
+        Column("program"),
+        *(Column(name, name or metric.upper(), "score") for name in columns),
+    ]
     sizes = sorted({run.summary.n for run in runs.values()})
     title = f"{metric.upper()} of {sizes[0]} to {sizes[-1]} questions, difference from the baseline"
     if len(sizes) == 1:
@@ -132,19 +136,19 @@ def _words(axes: Mapping[str, Mapping[str, str]], chosen: Sequence[str], label: 
     return ", ".join(f"{name}={axes[name][label]}" for name in chosen if label in axes[name])
 
 
-def _axis_of_columns(axes: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the axis with the most values that fit next to each other; empty for none."""
+def _axis_of_columns(axes: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the axis with the most values that fit next to each other, if there is one."""
     sizes = {name: len(set(values.values())) for name, values in axes.items()}
     fitting = [name for name, size in sizes.items() if size <= _MOST_COLUMNS]
-    return max(fitting, key=sizes.__getitem__, default="")
+    return sorted(fitting, key=sizes.__getitem__, reverse=True)[:1]
 
 
 def _cell(run: Evaluation, metric: str, contrast: Comparison | None) -> str:
-    text = short("score", metric, {metric: measured(run.records, metric)[metric]})
+    text = _SCORE.cell({"x": measured(run.records, metric)[metric]})
     if contrast is None:
         return f"{text} base"
-    word = {"better": "*", "worse": "!"}.get(word_of(contrast), "")
-    return f"{text} {short('gain', 'gain', {'gain': contrast.difference})}{word}"
+    word = {"better": "*", "worse": "!"}.get(contrast.outcome, "")
+    return f"{text} {_GAIN.cell({'x': contrast.difference})}{word}"
 
 
 def _cost_line(runs: Sequence[Evaluation]) -> str:

@@ -5,15 +5,10 @@ from statistics import fmean
 from typing import Any
 
 from ragbench.errors import RunError, UnknownNameError
-from ragbench.experiments.report.means import (
-    known_columns,
-    mean_row,
-    protocol_labels,
-    protocol_row,
-    sizes_in_words,
-)
 from ragbench.experiments.report.names import lm_aliases, name_of_system
+from ragbench.experiments.report.rows import known_columns, mean_row, protocol_labels, protocol_row
 from ragbench.experiments.report.table import Column, Table
+from ragbench.experiments.report.tables import sizes_in_words
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.score.protocols import Protocol
@@ -73,7 +68,7 @@ def paper_table(
     heads = [Column(rows)]
     for column in across:
         labels = [f"{column} {metric}" for metric in metrics]
-        heads += known_columns(labels, list(lines.values()))
+        heads += known_columns(list(lines.values()), labels)
     n = sizes_in_words(len(run.records) for run in runs)
     seeds = max(map(len, members.values()))
     pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""

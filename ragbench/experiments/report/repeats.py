@@ -5,8 +5,8 @@ from typing import Any
 
 from ragbench.experiments.compare.comparisons import RunComparison
 from ragbench.experiments.compare.paired import Arm, Shared, groups_of
-from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.report.names import label_runs
+from ragbench.experiments.report.rows import row_of_arm
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.summary import HEADLINE
@@ -70,7 +70,7 @@ def pooled_table(arms: Sequence[Arm], labels: Sequence[str]) -> Table:
 def _row(arm: Arm) -> tuple[dict[str, Any], str]:
     """Return the row of an arm, and a warning if its repeats differ more than by chance."""
     shared = Shared.within(arm)
-    row: dict[str, Any] = {"repeats": len(arm), "n": len(shared.qids)}
+    row: dict[str, Any] = {**row_of_arm(arm), "repeats": len(arm), "n": len(shared.qids)}
     warning = ""
     for name in HEADLINE:
         scored, scores = shared.complete(arm, name)
@@ -84,12 +84,6 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
             row |= with_interval("always", pooled.always, pooled.always_interval)
             row |= with_interval("ever", pooled.ever, pooled.ever_interval)
             row["noise"] = pooled.noise if len(arm) > 1 else None
-    row |= {
-        "failed": sum(run.summary.failed for run in arm),
-        "calls": per_question(arm, "calls"),
-        "tokens": per_question(arm, "tokens"),
-        "cost_usd": per_question(arm, "cost_usd"),
-    }
     return row, warning
 
 

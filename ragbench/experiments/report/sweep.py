@@ -28,9 +28,9 @@ from ragbench.experiments.estimates import (
 )
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.progress import SILENT, ProgressListener
-from ragbench.experiments.report.comparison import COMPARED, FOR_MACHINES, rows_of
 from ragbench.experiments.report.matrix import sweep_section
 from ragbench.experiments.report.repeats import pooled_table
+from ragbench.experiments.report.rows import COMPARED, FOR_MACHINES, compared_rows
 from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.report.tables import failure_table, run_table, title_of
@@ -193,7 +193,7 @@ def _contrasts(contrasts: Sequence[Contrast]) -> Table:
     rows = []
     for contrast in contrasts:
         whose = {"cell": contrast.cell, "baseline": contrast.baseline}
-        rows += rows_of(whose, contrast.scores)
+        rows += compared_rows(whose, contrast.scores)
     verdict = replace(FOR_MACHINES[0], for_machines=False)
     identifying = (Column("cell"), Column("baseline", "against", drop=1), Column("metric"))
     return Table("contrasts", (*identifying, *COMPARED, verdict, *FOR_MACHINES[1:]), rows)

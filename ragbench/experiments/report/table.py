@@ -79,6 +79,7 @@ class Column:
             are omitted first.
         most: Maximum number of characters of a text. 0 means all.
         for_machines: Omit the column on a terminal.
+        narrow: Shorten scores between -1 and 1 in every width: ".412 [.35,.47]".
     """
 
     name: str
@@ -88,6 +89,7 @@ class Column:
     drop: int = 0
     most: int = 0
     for_machines: bool = False
+    narrow: bool = False
 
     @property
     def heading(self) -> str:
@@ -120,7 +122,9 @@ class Column:
             return text
         render = _SHOWN[self.kind]
         text = render(value)
-        short = narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1
+        short = (
+            (narrow or self.narrow) and self.kind in ("score", "mean", "gain") and abs(value) < 1
+        )
         if short:
             text = _without_zero(text)
         low, high = map(row.get, ends_of(self.name))
@@ -440,9 +444,10 @@ def _html(table: Table) -> str:
     lines = []
     for number, row in enumerate(_cells(table)):
         tag = "td" if number else "th"
-        cells = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-        lines.append(f"<tr>{''.join(cells)}</tr>")
-    return "\n".join(["<table>", *lines, "</table>"])
+        cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
+    head, *body = lines
+    return "\n".join([f"<table><thead>{head}</thead><tbody>", *body, "</tbody></table>"])
 
 
 def _csv(table: Table) -> str:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ragbench.experiments.compare.spending import index_cost, index_lines
+from ragbench.experiments.compare.spending import index_lines
 from ragbench.experiments.report.brief import refusal_lines, run_sections
-from ragbench.experiments.report.means import (
+from ragbench.experiments.report.names import label_runs
+from ragbench.experiments.report.rows import (
+    ABSTENTION,
     known_columns,
-    mean_row,
-    measured,
+    memory_row,
     protocol_labels,
     protocol_row,
-    sizes_in_words,
+    row_of_questions,
+    row_of_run,
 )
-from ragbench.experiments.report.names import label_runs
-from ragbench.experiments.report.risk import RISK_COLUMNS, risk_table
 from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.clusters import clusters_of
@@ -29,7 +26,6 @@ from ragbench.experiments.runs.summary import (
     GOLD_IN_CONTEXT,
     GOLD_RETRIEVED,
     Evaluation,
-    Summary,
     failure_of,
     is_upper_bound,
     members,
@@ -39,7 +35,6 @@ from ragbench.experiments.runs.summary import (
 )
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import GROUPINGS, get_metric
-from ragbench.metrics.answer import is_open_question
 
 if TYPE_CHECKING:
     from ragbench.experiments.score.protocols import Protocol
@@ -71,8 +66,6 @@ _COLUMNS = (
     Column("p50_s", "p50 s", "seconds", drop=5),
     Column("p95_s", "p95 s", "seconds", drop=7),
 )
-#: Columns of data with questions that have no answer.
-_ABSTENTION = ("answer_rate", "selective_accuracy", "correct_refusal_rate")
 #: Note below a table of runs.
 LEGEND = (
     "calls, sequential calls (longest chain), searches and tokens are per question, $ for 1,000, "
@@ -99,43 +92,36 @@ def runs_report(
 
     Args:
         evaluations: The runs.
-        by_group: Add results by group of questions, and risk and coverage.
+        by_group: Add results by group of questions.
         protocol: Protocol whose scores are further columns.
     """
     for evaluation in evaluations:
-        evaluation.read([*GROUPINGS.values(), *RISK_COLUMNS] if by_group else ())
-    report = _whole_report(evaluations, by_group, protocol)
+        evaluation.read(GROUPINGS.values() if by_group else ())
+    table = run_table(evaluations)
+    report = _whole_report(evaluations, table, by_group, protocol)
     if len(evaluations) > 1 and not by_group and protocol is None:
-        yield from run_sections(evaluations, label_runs(evaluations))
+        yield from run_sections(evaluations, table.rows)
         report = full(report)
     yield from report
 
 
 def _whole_report(
-    evaluations: Sequence[Evaluation], by_group: bool, protocol: Protocol | None
+    evaluations: Sequence[Evaluation], table: Table, by_group: bool, protocol: Protocol | None
 ) -> Report:
     yield from dict.fromkeys(map(title_of, evaluations))
-    table = run_table(evaluations)
     if protocol is not None:
         scored = [protocol_row([run], protocol) for run in evaluations]
-        columns = [*table.columns, *known_columns(protocol_labels(protocol), scored)]
+        columns = [*table.columns, *known_columns(scored, protocol_labels(protocol))]
         rows = [{**row, **beside} for row, beside in zip(table.rows, scored, strict=True)]
         table = replace(table, columns=columns, rows=rows)
     yield table
     if by_group:
         yield "results by group of questions"
         yield group_table(evaluations)
-        risks = risk_table(evaluations)
-        if risks is not None:
-            yield "accuracy of the most confident answers; risk is the share of wrong ones"
-            yield risks
     for evaluation in evaluations:
         if len(evaluations) > 1:
             yield f"{evaluation.folder}"
-        yield from (
-            *notes(evaluation),
-            *index_lines(evaluation),
-        )
+        yield from (*notes(evaluation), *index_lines(evaluation))
         if evaluation.summary.errors:
             yield failure_table(evaluation.records)
     if len(evaluations) == 1:
@@ -168,7 +154,7 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     rows = []
     legends: dict[str, None] = {}
     for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
-        row = {"program": label, **row_of_run(run), **_memory(run, evaluations)}
+        row = {"program": label, **row_of_run(run), **memory_row(run, evaluations)}
         if is_upper_bound(run.summary):
             row["mark"] = "\u2021"
             legends[LEGEND_OF_GOLD] = None
@@ -192,99 +178,10 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     return Table("runs", columns, rows, notes=notes, caption=caption)
 
 
-def row_of_run(run: Evaluation) -> dict[str, Any]:
-    """Return the values of a run, with the cost of its index if it has one."""
-    index = index_cost(run.card)
-    row = run_row(run.summary, run.records) | ({"index_usd": index.usd} if index else {})
-    if run.card.data_card.get("unanswerable"):
-        for name in _ABSTENTION:
-            row |= measured(run.records, name)
-    if "imported" in run.card.identity:
-        row |= known_amounts(run.records)
-    return row | dict.fromkeys(run.card.unknown)
-
-
-def known_amounts(records: StoredRecords) -> dict[str, Any]:
-    """Return the mean of each amount over the questions for which a file states it.
-
-    The key `partly` has a line for each amount that some questions lack.
-    """
-    row: dict[str, Any] = {"partly": []}
-    for name in ("calls", "tokens", "cost_usd", "latency_s"):
-        column = records.column(get_metric(name).score)
-        values = [value for value in column.values() if value is not None]
-        if not values:
-            continue
-        if name == "latency_s":
-            p50, p95 = np.quantile(values, [0.5, 0.95])
-            row |= {"p50_s": float(p50), "p95_s": float(p95)}
-        else:
-            row[name] = fmean(values)
-        if len(values) < len(column):
-            row["partly"].append(f"{name} of {len(values)} of {len(column)} questions")
-    return row
-
-
-def _memory(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
-    """Return the F1 gain from memorized names, if the renamed twin of `run` is in the table.
-
-    The gain is the mean of plain minus renamed scores over the open questions that both runs have.
-    Memory cannot show if the answer is yes or no, or is in the question.
-    """
-    metric = get_metric("f1")
-    for twin in evaluations:
-        identity = twin.card.identity
-        renamed = {**run.card.identity, "rename_entities": identity.get("rename_entities")}
-        is_twin = identity == renamed and "rename_entities" not in run.card.identity
-        if not is_twin or twin.card.data_card.get("twin_of") != run.card.data.digest:
-            continue
-        plain_scores = run.records.column(metric.score)
-        is_open = run.records.column(is_open_question)
-        twin_scores = twin.records.column(metric.score)
-        gains: dict[str, float | None] = {}
-        for qid, score in plain_scores.items():
-            twin_score = twin_scores.get(qid)
-            if score is not None and twin_score is not None and is_open[qid]:
-                gains[qid] = score - twin_score
-        if gains:
-            row = mean_row("memory", gains, run.records, (-1.0, 1.0))
-            return {**row, "memory_n": len(gains)}
-    return {}
-
-
-def run_row(summary: Summary, records: StoredRecords) -> dict[str, Any]:
-    """Return the values of a run, or of some of its questions, for the columns of `run_table`.
-
-    Spending is per question, without caching and at list price.
-
-    Args:
-        summary: Summary of the questions.
-        records: Records of the questions.
-    """
-    as_if = summary.as_if
-    latency = summary.latency_s
-
-    def each(total: float | None) -> float | None:
-        if total is None or not summary.n:
-            return None
-        return total / summary.n
-
-    return {
-        "n": summary.n,
-        **measured(records, "em"),
-        **measured(records, "f1"),
-        GOLD_IN_CONTEXT: measured(records, GOLD_IN_CONTEXT)[GOLD_IN_CONTEXT],
-        GOLD_RETRIEVED: measured(records, GOLD_RETRIEVED)[GOLD_RETRIEVED],
-        "failed": summary.failed,
-        "calls": each(as_if.calls),
-        "sequential_calls": each(summary.critical_path_calls),
-        "searches": each(summary.retrievals),
-        "tokens": each(as_if.tokens),
-        "embedder_tokens": each(as_if.other_tokens or None),
-        "cost_usd": each(as_if.cost_usd),
-        "p50_s": latency.get("p50"),
-        "p95_s": latency.get("p95"),
-    }
+def sizes_in_words(sizes: Iterable[int]) -> str:
+    """Return numbers of questions as text, such as "100" or "80 to 100"."""
+    ascending = sorted(sizes)
+    return " to ".join(f"{n:,}" for n in dict.fromkeys((ascending[0], ascending[-1])))
 
 
 def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -294,7 +191,7 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
         left_out |= {GOLD_IN_CONTEXT, GOLD_RETRIEVED}
     if not any(row["embedder_tokens"] for row in rows):
         left_out.add("embedder_tokens")
-    for name in (*_ABSTENTION, "index_usd", "memory", "memory_n"):
+    for name in (*ABSTENTION, "index_usd", "memory", "memory_n"):
         if not any(name in row for row in rows):
             left_out.add(name)
     return [column for column in _COLUMNS if column.name not in left_out]
@@ -306,7 +203,7 @@ def group_table(evaluations: Sequence[Evaluation]) -> Table:
     for evaluation in evaluations:
         for name, group, records in members(evaluation.records):
             row = {"run": evaluation.folder.name, "by": name, "group": group}
-            rows.append(row | run_row(summarize(records), records))
+            rows.append(row | row_of_questions(summarize(records), records))
     identifying = [Column("run")] if len(evaluations) > 1 else []
     return Table("groups", [*identifying, Column("by"), Column("group"), *_known(rows)], rows)
 

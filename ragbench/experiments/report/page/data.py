@@ -8,7 +8,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from statistics import fmean
 from typing import Any
 
 from ragbench.errors import CompareError, ConfigError
@@ -16,7 +15,6 @@ from ragbench.experiments.compare.family import Family, make_family
 from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.report import tables
-from ragbench.experiments.report.means import measured
 from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
 from ragbench.experiments.report.page.report_data import (
     Json,
@@ -27,6 +25,7 @@ from ragbench.experiments.report.page.report_data import (
     scores_of,
 )
 from ragbench.experiments.report.page.texts import called, empty_texts, page_texts
+from ragbench.experiments.report.rows import measured, row_of_arm
 from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
@@ -190,23 +189,15 @@ def _program(board: ReportData, program: Program) -> Json:
     """Return the row of a program; usage per question is the mean over its runs."""
     runs = [board.runs[at] for at in program.runs]
     base = runs[0]
-    rows = list(map(tables.row_of_run, runs))
-    row: Json = {}
-    for name in rows[0]:
-        values = [figures[name] for figures in rows]
-        row[name] = None if None in values else fmean(values)
-    gold_in_context = [tables.without_gold(run.records) for run in runs]
+    right = [tables.without_gold(run.records) for run in runs]
     models = list(dict.fromkeys(run.card.model for run in runs))
     return {
-        **row,
-        "n": rows[0]["n"],
-        "failed": sum(figures["failed"] for figures in rows),
+        **row_of_arm(runs),
         "name": program.name,
         "runs": program.runs,
         "at": board.programs.index(program),
         "group": program.group,
         "before": program.before,
-        "system": base.card.system,
         "compiled": bool(base.card.identity.get("compiled")),
         "control": bool(base.card.identity.get("form")),
         "model": ", ".join(models),
@@ -215,8 +206,8 @@ def _program(board: ReportData, program: Program) -> Json:
         "asked": base.card.questions or base.summary.n,
         "done": all(run.progress.complete for run in runs),
         "means": {name: _mean(runs, name) for name in board.metrics},
-        "without_gold": sum(lacking for lacking, _ in gold_in_context),
-        "right": sum(right for _, right in gold_in_context),
+        "without_gold": sum(lacking for lacking, _ in right),
+        "right": sum(n for _, n in right),
         "causes": _mean_causes(runs),
     }  # fmt: skip
 

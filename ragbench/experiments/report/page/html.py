@@ -22,6 +22,7 @@ from ragbench.errors import RagbenchError, RunError
 from ragbench.experiments.report.page.data import page_data, pieces
 from ragbench.experiments.report.page.report_data import ReportData, find_runs, make_board
 from ragbench.experiments.report.page.texts import difference_from
+from ragbench.experiments.report.table import Column, Table, written
 from ragbench.experiments.store import DATABASE, state_of
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
@@ -129,40 +130,20 @@ def static_table(data: Any) -> str:
     """
     metric = data["metric"]
     family = data["families"][metric][0]
-    heads = ("", "program", data["labels"][metric], "difference", "$ per 1,000", "p95 s", "tokens",
-             "failed")  # fmt: skip
     rows = []
-    ranked = sorted(data["programs"], key=lambda program: (program["group"], program["rank"]))
-    for program in ranked:
-        mean = program["means"][metric]
+    for program in sorted(data["programs"], key=lambda each: (each["group"], each["rank"])):
+        row = {**program, **program["means"][metric], "word": " "}
+        row["named"] = f"{program['name']} ({program['model_short']})"
         test = difference_from(program["at"], family["best"], family)
-        word = f"{test['difference']:+z.3f} {test['word']}" if test else "-"
-        cost = program["cost_usd"]
-        cells = [
-            program["key"],
-            f"{program['name']} ({program['model_short']})",
-            _figure(mean[metric], "{:.3f}", mean.get(f"{metric}_low"), mean.get(f"{metric}_high")),
-            word,
-            _figure(None if cost is None else 1000 * cost, "{:,.2f}"),
-            _figure(program["p95_s"], "{:,.1f}"),
-            _figure(program["tokens"], "{:,.0f}"),
-            str(program["failed"]),
-        ]
-        rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _figure(
-    value: float | None, form: str, low: float | None = None, high: float | None = None
-) -> str:
-    if value is None:
-        return "-"
-    text = form.format(value)
-    if low is None or high is None:
-        return text
-    return f"{text} [{form.format(low)}, {form.format(high)}]"
+        rows.append(row | {"difference": None} | (test or {}))
+    columns = (
+        Column("key", " "), Column("named", "program"),
+        Column(metric, data["labels"][metric], "score", interval=True),
+        Column("difference", kind="gain"), Column("word", " "),
+        Column("cost_usd", "$ per 1,000", "usd_1000"), Column("p95_s", "p95 s", "seconds"),
+        Column("tokens", kind="amount"), Column("failed", kind="count"),
+    )  # fmt: skip
+    return written(Table("programs", columns, rows), "html")
 
 
 def _hash(text: str) -> str:

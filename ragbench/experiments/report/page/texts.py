@@ -17,6 +17,8 @@ QUESTIONS = (
     "Does compiling help?",
     "What is wrong with the runs?",
 )
+#: Maps the outcome of compiled against uncompiled to the answer on compiling.
+_WORDS = {"better": "Yes", "worse": "No, it is worse"}
 #: Maximum number of letters in a list. More letters are shown as a range.
 _LISTED = 4
 
@@ -162,12 +164,10 @@ def _compiling(
     programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json]
 ) -> Parts:
     for artefact in artefacts:
-        headline = artefact.get("headlines", {}).get(metric)
-        if headline and artefact["kind"] == "verdict":
-            lines = [*artefact.get("controls", {}).get(metric, []), artefact.get("price", "")]
-            sentences = [f" {line.strip().rstrip('.')}." for line in lines if line]
-            answer = "Yes." if " HELPS" in headline else "Not significantly."
-            return [("b", answer), ("", "".join(sentences))]
+        if metric in artefact.get("outcomes", ()):
+            answer = _WORDS.get(artefact["outcomes"][metric], "Not significantly")
+            lines = " ".join(f"{line}." for line in artefact["controls"][metric])
+            return [("b", f"{answer}."), ("", f" {lines}")]
     place = {program["at"]: program for program in programs}
     spans: Parts = []
     for program in programs:
@@ -178,7 +178,7 @@ def _compiling(
         if test is None:
             spans.append(("", f"{program['key']} against {before['key']}: not tested. "))
             continue
-        word = {"better": "Yes", "worse": "No, it is worse"}.get(test["word"], "Not significantly")
+        word = _WORDS.get(test["word"], "Not significantly")
         gain = f"{test['difference']:+z.3f}"
         spans.append(("b", f"{word}: "))
         spans.append(("", f"{program['key']} scores {gain} against {before['key']}, uncompiled. "))

@@ -483,8 +483,12 @@ function showExperiments() {
       const word = d && node("small", { class: { better: "good", worse: "bad" }[d.word] || "" }, `${signed(d.difference)}${["better", "worse"].includes(d.word) ? ` ${d.word}` : ""}`);
       return node("td", { title: data.programs[at].name }, node("b", {}, score(value(at))), ` ${letter(at)}`, word || node("small", {}, entry.baseline ? "baseline" : ""));
     };
-    const head = node("tr", {}, node("td", {}), each.columns.map((name) => node("th", { scope: "col" }, name)));
-    const rows = each.rows.map(([name, entries]) => node("tr", {}, node("th", { scope: "row" }, name), entries.map(cell)));
+    const head = node("tr", {}, node("td", {}), each.columns.map((name) => node("th", { scope: "col" }, name || words(state.metric))));
+    const rows = each.rows.flatMap(([group, name, entries], at) => {
+      const row = node("tr", {}, node("th", { scope: "row" }, name), entries.map(cell));
+      if (!group || (at && each.rows[at - 1][0] === group)) return [row];
+      return [node("tr", {}, node("th", { scope: "rowgroup", colspan: each.columns.length + 1, class: "group" }, group)), row];
+    });
     return node("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Cells" }, node("table", { class: "matrix" }, node("thead", {}, head), node("tbody", {}, rows)));
   });
   const lines = data.artefacts.flatMap((each) => each.lines || []).map((text) => node("p", { class: "note" }, text));
