@@ -237,16 +237,12 @@ def remembered(name: str, make: Callable[[], list[Any]]) -> list[Any]:
 def _code_stamp() -> str:
     """Return a stamp that changes if the code of ragbench or of a plug-in package changes."""
     folder = Path(ragbench.__file__).parent
-    newest = 0
-    files = 0
-    for path in folder.rglob("*.*"):
-        if path.suffix in (".py", ".yaml"):
-            files += 1
-            newest = max(newest, path.stat().st_mtime_ns)
+    files = [path for path in folder.rglob("*.*") if path.suffix in (".py", ".yaml")]
+    newest = max(path.stat().st_mtime_ns for path in files)
     packages = []
     for entry in entry_points(group="ragbench"):
         packages.append(f"{entry.value} {entry.dist.version if entry.dist else ''}")
-    return f"{folder} {ragbench.__version__} {files} {newest} {' '.join(sorted(packages))}"
+    return f"{folder} {ragbench.__version__} {len(files)} {newest} {' '.join(sorted(packages))}"
 
 
 def _listed(kind: str) -> Iterator[tuple[str, str]]:

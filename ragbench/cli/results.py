@@ -169,6 +169,9 @@ def report_command(
     in
     a text file. With --serve, the page follows runs in progress.
     """
+    from ragbench.experiments.report.page import make_board, write_figures, write_page
+    from ragbench.outputs import Output
+
     if demo or serve:
         if output or figures or force or len(runs) > (not demo):
             raise click.UsageError("--serve takes one folder, --demo none; neither writes a file")
@@ -179,29 +182,16 @@ def report_command(
         return
     if not runs:
         raise click.UsageError("give the folders of runs, or --serve, or --demo")
-    _write_report(with_runs(runs), output, figures, metric, force)
-
-
-def _write_report(
-    runs: tuple[Path, ...],
-    output: Path | None,
-    figures: Literal["svg", "pdf"] | None,
-    metric: str,
-    force: bool,
-) -> None:
-    from ragbench.experiments.report.page import make_board, write_figures, write_page
-    from ragbench.outputs import Output
-
-    if figures is not None:
-        folder = output or Path("figures")
-        for path in write_figures(make_board(runs, metric), folder, figures, force=force):
-            say(str(path))
+    page = output or Path("report.html")
+    if figures is None:
+        Output(page, "report", force).check()
+    board = make_board(with_runs(runs), metric)
+    if figures is None:
+        size = write_page(board, page, force=force)
+        say(f"{page}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
         return
-    output = output or Path("report.html")
-    Output(output, "report", force).check()
-    board = make_board(runs, metric)
-    size = write_page(board, output, force=force)
-    say(f"{output}: {len(board.runs)} runs, {size / 1e6:.1f} MB")
+    for path in write_figures(board, output or Path("figures"), figures, force=force):
+        say(str(path))
 
 
 def _serve_demo(port: int, browser: bool) -> None:

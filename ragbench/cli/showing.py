@@ -59,18 +59,6 @@ def show_command(
         return
     if (rows is None) != (cols is None):
         raise click.UsageError("a paper table needs both --rows and --cols")
-    _show_runs(with_runs(tuple(map(Path, words))), by_group, rows, cols, metric, protocol)
-
-
-def _show_runs(
-    runs: Sequence[Path],
-    by_group: bool,
-    rows: str | None,
-    cols: str | None,
-    metric: str,
-    protocol: str | None,
-) -> None:
-    """Print one table of runs from their records, without writing files."""
     from ragbench.experiments.report.paper import paper_table
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
@@ -80,7 +68,7 @@ def _show_runs(
 
     to_terminal()
     followed = get_protocol(protocol) if protocol is not None else None
-    arms = list(map(reopen_arm, runs))
+    arms = list(map(reopen_arm, with_runs(tuple(map(Path, words)))))
     evaluations = list(chain.from_iterable(arms))
     if rows is not None and cols is not None:
         print_table(paper_table(evaluations, rows, cols, metric.split(","), followed))

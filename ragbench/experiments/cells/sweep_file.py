@@ -26,6 +26,7 @@ from ragbench.experiments.config import (
     leaves_of,
     load_config,
     make_config,
+    merge,
     with_k,
 )
 from ragbench.experiments.plans import folder_name, make_optimizer
@@ -116,7 +117,7 @@ def load_sweep(
     spec = resolve(SweepFields, f"sweep {path}", _taken(fields, SweepFields.model_fields))
     chosen_out = fields.pop("out", None)
     folder = Path(out or chosen_out or Path("sweeps") / Path(path).stem)
-    shared = _merged(fields, over or {})
+    shared = merge(fields, over or {})
     _check(shared, path, SweepFields.model_fields)
     for name in spec.metrics:
         get_metric(name)
@@ -164,16 +165,6 @@ def _check(fields: Fields, path: str | Path, own: Iterable[str] = ()) -> None:
     check_names(fields, f"sweep {path}", also=(*_COMPILE_FIELDS, *own))
 
 
-def _merged(base: Fields, over: Fields) -> dict[str, Any]:
-    """Merge `over` into `base`. If a field is a mapping in both, merge its keys."""
-    merged = dict(base)
-    for name, value in over.items():
-        if isinstance(value, Mapping) and isinstance(merged.get(name), Mapping):
-            value = {**merged[name], **value}
-        merged[name] = value
-    return merged
-
-
 def _product(block: Fields) -> Iterator[dict[str, Any]]:
     """Yield the fields of every combination of the values of `block`."""
     axes = list(chain.from_iterable(starmap(_axes, block.items())))
@@ -183,7 +174,7 @@ def _product(block: Fields) -> Iterator[dict[str, Any]]:
             f"a matrix has {combinations:,} combinations, and a sweep at most {_MOST_CELLS:,}"
         )
     for combination in product(*axes):
-        yield reduce(_merged, combination, {})
+        yield reduce(merge, combination, {})
 
 
 def _axes(name: str, values: Any) -> Iterator[list[dict[str, Any]]]:
@@ -221,7 +212,7 @@ def _holds_mapping(name: str) -> bool:
 
 def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
     """Build a cell. The names of its folders depend on everything that affects its records."""
-    fields = _merged(shared, choices)
+    fields = merge(shared, choices)
     choice_words = ", ".join(f"{leaf}={value}" for leaf, value in leaves_of(choices).items())
     try:
         _check(choices, "cell")
@@ -252,7 +243,7 @@ def _cell(shared: Fields, choices: Fields, folder: Path) -> Cell:
             config = config.but(compiled=program)
     except RagbenchError as error:
         raise ConfigError(f"cell {choice_words or 'of the file'}: {error}") from None
-    leaves = {"program": config.program, **leaves_of(_merged(shared, choices))}
+    leaves = {"program": config.program, **leaves_of(merge(shared, choices))}
     if settings is None:
         for leaf in [leaf for leaf in leaves if leaf.partition(".")[0] in _COMPILE_FIELDS]:
             del leaves[leaf]

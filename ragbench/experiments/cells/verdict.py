@@ -72,24 +72,30 @@ def run_verdict(
     Raises:
         StoppedError: A limit was reached before there was a verdict.
     """
-    _check(config, request)
+    for name in ("seeds", "repeats"):
+        value = getattr(request, name)
+        if value < 1:
+            raise ConfigError(f"{name}={value} is not allowed; give 1 or more")
+    if config.split != "test":
+        raise DataError(
+            f"a verdict is on held-out questions; leave out --split {config.split}, "
+            "which compiling uses"
+        )
     make_plan(config, settings)  # Refuse invalid settings before a cell is paid for.
     folder = verdict_folder(config, settings)
     scheduler = Scheduler(watch, on_message=on_message)
     outcomes: list[Outcome] = []
+    arms: dict[str, list[Evaluation]] = {}
 
-    def run_arm(cell: Cell) -> list[Evaluation]:
-        on_message(f"arm {cell.label}")
-        evaluations = []
+    def run(cell: Cell) -> None:
         for repeat in repeat_cells(cell, request.repeats):
-            outcomes.append(scheduler.run(repeat, repeat.label))
-            evaluations.append(outcomes[-1].finished())
-        return evaluations
+            outcome = scheduler.run(repeat, repeat.label)
+            arms.setdefault(cell.arm, []).append(outcome.finished())
+            outcomes.append(outcome)
 
     with locked(folder):
-        arms: dict[str, list[Evaluation]] = {}
         for cell in cells_of(config, settings, request):
-            arms.setdefault(cell.arm, []).extend(run_arm(cell))
+            run(cell)
         votes = 0
         if request.equal_cost:
             votes = votes_for(arms[ZERO_SHOT], arms[COMPILED])
@@ -98,14 +104,13 @@ def run_verdict(
         if votes:
             place = folder / CELLS / f"{VOTES}-{votes}"
             try:
-                run_arm(Cell(place.name, config.but(votes=votes, out=place), arm=VOTES))
+                run(Cell(place.name, config.but(votes=votes, out=place), arm=VOTES))
             except StoppedError as stop:
                 on_message(f"the verdict is without the arm at equal cost: {stop}")
                 votes = 0
-        design = Design(
-            _seeds(settings, request), votes, tuple(request.metrics), request.margin,
-            request.repeats,
-        )  # fmt: skip
+        metrics = tuple(request.metrics)
+        seeds = _seeds(settings, request)
+        design = Design(seeds, votes, metrics, request.margin, request.repeats)
         verdict = assemble(folder, design)
         write_experiment(folder, "verdict", outcomes, verdict.to_dict())
         return verdict
@@ -124,49 +129,38 @@ def cells_of(config: RunConfig, settings: CompileConfig, request: VerdictRequest
     """
     folder = verdict_folder(config, settings)
     cells = []
-    for arm, controls in ((ZERO_SHOT, {}), (FORM, {"form": True})):
-        cells.append(Cell(arm, config.but(**controls, out=folder / CELLS / arm), arm=arm))
+    for arm, form in ((ZERO_SHOT, False), (FORM, True)):
+        cells.append(Cell(arm, config.but(form=form, out=folder / CELLS / arm), arm=arm))
     for seed in _seeds(settings, request):
         program = folder / PROGRAMS / f"program-{seed}"
         compiling = settings.model_copy(update={"optimizer_seed": seed, "out": program})
-        for arm, controls in ((COMPILED, {}), (COMPILED_FORM, {"form": True})):
+        for arm, form in ((COMPILED, False), (COMPILED_FORM, True)):
             place = folder / CELLS / f"{arm}-{seed}"
-            cell_config = config.but(**controls, compiled=program, out=place)
+            cell_config = config.but(form=form, compiled=program, out=place)
             cells.append(Cell(place.name, cell_config, compiling, arm=arm))
     return cells
 
 
 def repeat_cells(cell: Cell, repeats: int) -> list[Cell]:
-    """List the repeats of a cell.
+    """List the repeats of a cell. The first one compiles.
 
     Args:
         cell: The cell.
-        repeats: Number of repeats. 1: the cell itself.
+        repeats: Number of repeats, >= 1.
     """
-    configs = repeat_configs(cell.config, repeats)
     if repeats == 1:
+        repeat_configs(cell.config, 1)  # or it has repeats
         return [cell]
-    cells = [replace(cell, label=f"{cell.label}, repeat {configs[0].repeat}", config=configs[0])]
-    for config in configs[1:]:  # the first one compiles
+    cells: list[Cell] = []
+    for config in repeat_configs(cell.config, repeats):
         label = f"{cell.label}, repeat {config.repeat}"
-        cells.append(replace(cell, label=label, config=config, settings=None))
+        settings = None if cells else cell.settings
+        cells.append(replace(cell, label=label, config=config, settings=settings))
     return cells
 
 
 def _seeds(settings: CompileConfig, request: VerdictRequest) -> tuple[int, ...]:
     return tuple(range(settings.optimizer_seed, settings.optimizer_seed + request.seeds))
-
-
-def _check(config: RunConfig, request: VerdictRequest) -> None:
-    for name in ("seeds", "repeats"):
-        value = getattr(request, name)
-        if value < 1:
-            raise ConfigError(f"{name}={value} is not allowed; give 1 or more")
-    if config.split != "test":
-        raise DataError(
-            f"a verdict is on held-out questions; leave out --split {config.split}, "
-            "which compiling uses"
-        )
 
 
 def votes_for(zero_shot: Arm, compiled: Arm) -> int:

@@ -118,18 +118,16 @@ def compare_all(
         family = None
         if len(places) > 1:
             family = make_family([arms[at] for at in places], metric, common=common, margin=margin)
-        untested = {}
+        outside = {}
         for at, shared in questions.items():
-            test = None
-            if family is not None:
-                test = family.between(members.get(0), members.get(at))
+            test = family.between(members.get(0), members.get(at)) if family else None
             if test is None:
-                test = shared.compare(arms[0], arms[at], metric, Method(margin=margin))
-                untested[at] = test
-            scores[at][metric] = test
-        beside = list(untested.values())
-        corrected = family.beside(beside) if family else correct(beside)
-        for at, test in zip(untested, corrected, strict=True):
+                outside[at] = shared.compare(arms[0], arms[at], metric, Method(margin=margin))
+            else:
+                scores[at][metric] = test
+        extra = list(outside.values())
+        corrected = family.beside(extra) if family else correct(extra)
+        for at, test in zip(outside, corrected, strict=True):
             scores[at][metric] = test
     return [_compared(arms[0], arms[at], questions[at], scores[at]) for at in questions]
 

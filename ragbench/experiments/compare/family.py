@@ -209,17 +209,14 @@ def default_baseline(runs: Sequence[Evaluation]) -> int | None:
     votes.
     """
     plain = []
-    vanilla = []
     for at, run in enumerate(runs):
         identity = run.card.identity
         if not identity.get("compiled") and identity.get("votes", 1) == 1:
             plain.append(at)
-            if run.card.program == "vanilla":
-                vanilla.append(at)
-    if len(vanilla) == 1:
-        return vanilla[0]
-    if len(plain) == 1:
-        return plain[0]
+    vanilla = [at for at in plain if runs[at].card.program == "vanilla"]
+    for places in (vanilla, plain):
+        if len(places) == 1:
+            return places[0]
     return None
 
 
