@@ -116,14 +116,24 @@ def _sheet_rows(path: Path, rows: Iterator[Sequence[Any]]) -> Rows:
 
 
 def excel_rows(path: Path, encoding: str) -> Rows:
-    """Yield the records of the first sheet."""
+    """Yield the records of the first sheet.
+
+    Args:
+        path: File to read.
+        encoding: Not used: the format has its own encoding.
+    """
     for _, rows in excel_sheets(path):
         yield from rows
         break
 
 
 def parquet_rows(path: Path, encoding: str) -> Rows:
-    """Yield the records of a Parquet file."""
+    """Yield the records of a Parquet file.
+
+    Args:
+        path: File to read.
+        encoding: Not used: the format has its own encoding.
+    """
     with needs_extra(str(path)):
         import pyarrow as pa
         import pyarrow.parquet as pq
