@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AliasChoices, AliasPath, BeforeValidator, Field
 
-from ragbench.data.answers import Answers, Id, Ids, NonBlank, OptionalWhole, Text, Whole, as_list
+from ragbench.data.answers import Answers, Id, Ids, NonBlank, OptionalWhole, Text, Whole
 from ragbench.data.base import make_example
 from ragbench.data.load import Item, rows_of
 from ragbench.data.mapping import Record, fail, map_fields, missing, validate
@@ -45,8 +45,9 @@ def tuples_of(*columns: str) -> BeforeValidator:
 
 def _as_passages(value: Any) -> Any:
     """Convert a text, or a title with its sentences, to the object of a passage."""
+    value = from_columns(value)
     entries = []
-    for entry in as_list(from_columns(value)):
+    for entry in value if isinstance(value, list) else [value]:
         if isinstance(entry, str):
             entry = {"text": entry}
         elif isinstance(entry, list) and len(entry) == 2:
