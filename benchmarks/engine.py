@@ -6,7 +6,8 @@
 
 An LM server in a process of its own answers after a fixed latency. Each side is a process that asks
 it the same questions, one call each (`direct`; `dspy.Predict` with exact match); they take turns,
-and each is shown by its median and range. CPU is that of the whole process, start included, and of
+and each is shown by its median and range. An unmeasured run of ten questions writes the bytecode.
+CPU is that of the whole process, start included, and of
 its workers; *ideal* is calls x latency / workers. `--processes` adds `ragbench eval --processes`,
 and `--inspect` an evaluation by inspect_ai, by the Python of an environment that has it.
 """
@@ -82,6 +83,9 @@ def timed(command: list[str], folder: str) -> Used:
         RuntimeError: it failed.
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LITELLM_LOCAL_MODEL_COST_MAP": "true"}
+    # Every side starts from bytecode, like an installed package.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "bytecode")
     start = time.monotonic()
     child = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)
@@ -152,6 +156,8 @@ def main(
         rows = ({"id": str(i), "question": f"What is {i}?", "answer": "Paris"}
                 for i in range(questions))  # fmt: skip
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        first = path.with_name("first.jsonl")  # A run that writes the bytecode
+        first.write_text("\n".join(path.read_text().splitlines()[:10]))
         passages = [{"title": "Paris", "text": "Paris is a city."}]
         path.with_name("corpus.json").write_text(json.dumps(passages))
         server = subprocess.Popen(
@@ -164,11 +170,14 @@ def main(
         url = server.stdout.readline().strip()
         used: dict[str, list[Used]] = {}
         try:
-            for turn in range(repeats):
+            for turn in range(repeats + 1):
                 out = str(Path(folder) / f"run{turn}")
-                sides = commands(url, str(path), workers, out, processes=processes, inspect=inspect)
+                asked = str(path if turn else first)
+                sides = commands(url, asked, workers, out, processes=processes, inspect=inspect)
                 for name, command in sides.items():
-                    used.setdefault(name, []).append(timed(command, folder))
+                    taken = timed(command, folder)
+                    if turn:
+                        used.setdefault(name, []).append(taken)
         finally:
             server.communicate()
     report(used, questions, questions * latency / workers)
