@@ -18,6 +18,7 @@ import dspy
 from dspy import AdapterParseError
 from pydantic import Field
 
+from ragbench import signatures
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.ledger import calling, count, file_call
@@ -30,7 +31,6 @@ from ragbench.retrievers.base import RETRIEVERS
 from ragbench.retrievers.embedders.fast import PREFIX, open_model
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.scores import min_max
-from ragbench.signatures import RankPassages
 
 KEY_VARIABLE = "RAGBENCH_RERANK_API_KEY"
 #: Names of the rows in a reply, and of the score in a row.
@@ -293,7 +293,7 @@ class Listwise(Reranker):
     in_process = False
 
     def __init__(self) -> None:
-        self._rank = dspy.Predict(RankPassages)
+        self._rank = dspy.Predict(signatures.RankPassages)
 
     def score(self, query: str, passages: Sequence[Passage]) -> list[float]:
         """Return 1 / rank per passage. An unreadable reply keeps the order."""

@@ -76,7 +76,8 @@ class Deviation:
 class Source:
     """The parts of a program's source that were read, and the differences from it.
 
-    `family`, `paper`, `calls` and `autonomy` are attributes of `RAGProgram`.
+    `family`, `paper`, `calls` and `autonomy` are attributes of `RAGProgram`. `module` is the module
+    of the program in `ragbench.programs`, if it does not have the name of the program.
     """
 
     source: str
@@ -84,6 +85,7 @@ class Source:
     calls: str
     paper: str = ""
     autonomy: Autonomy = field(default=Autonomy())
+    module: str = ""
     deviations: tuple[Deviation, ...] = ()
 
 

