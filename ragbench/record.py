@@ -316,6 +316,9 @@ class Step:
 
     `action` is a short verb: search, answer, gate, judge, plan, think, lookup, read, decompose,
     extract, ... `pids` are the passages that it used. `notes` holds scores and labels.
+
+    Attributes:
+
     """
 
     action: str
@@ -333,6 +336,9 @@ class Search:
     """One search: query, depth, and the returned passages with scores, best first.
 
     `cached` marks a repeated query of the same question, which is free.
+
+    Attributes:
+
     """
 
     query: str
@@ -352,6 +358,9 @@ class ShownPassage:
     """One passage in the LM's context; `sentences` if the data splits it.
 
     In an aligned chunk corpus, `holds` lists the paragraph sentences that it contains.
+
+    Attributes:
+
     """
 
     pid: str
@@ -363,7 +372,11 @@ class ShownPassage:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The boundary that failed, the class of the error and its message, keys taken out."""
+    """The boundary that failed, the class of the error and its message, keys taken out.
+
+    Attributes:
+
+    """
 
     boundary: str
     error: str
@@ -377,7 +390,11 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One question of a run: the question, the program's work and the result."""
+    """One question of a run: the question, the program's work and the result.
+
+    Attributes:
+
+    """
 
     qid: str
     question: str

@@ -21,7 +21,7 @@ def row(name: str, source: Source) -> str:
         undo = f" (`{deviation.undo}`)" if deviation.undo else ""
         cells.append(f"{deviation.theirs} → {deviation.ours}{undo}")
     text = "<br>".join(cells).replace("|", r"\|")
-    return f"| `{name}` | {text or 'none'} |"
+    return f"| `{name}` | {text} |"
 
 
 def section() -> str:
@@ -33,7 +33,7 @@ def section() -> str:
         "",
         "| program | deviations |",
         "|---|---|",
-        *(row(name, source) for name, source in sources().items()),
+        *(row(name, source) for name, source in sources().items() if source.deviations),
         "",
     ]
     return "\n".join(lines)
