@@ -316,9 +316,6 @@ class Step:
 
     `action` is a short verb: search, answer, gate, judge, plan, think, lookup, read, decompose,
     extract, ... `pids` are the passages that it used. `notes` holds scores and labels.
-
-    Attributes:
-
     """
 
     action: str
@@ -336,9 +333,6 @@ class Search:
     """One search: query, depth, and the returned passages with scores, best first.
 
     `cached` marks a repeated query of the same question, which is free.
-
-    Attributes:
-
     """
 
     query: str
@@ -358,9 +352,6 @@ class ShownPassage:
     """One passage in the LM's context; `sentences` if the data splits it.
 
     In an aligned chunk corpus, `holds` lists the paragraph sentences that it contains.
-
-    Attributes:
-
     """
 
     pid: str
@@ -372,11 +363,7 @@ class ShownPassage:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The boundary that failed, the class of the error and its message, keys taken out.
-
-    Attributes:
-
-    """
+    """The boundary that failed, the class of the error and its message, keys taken out."""
 
     boundary: str
     error: str
@@ -390,11 +377,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One question of a run: the question, the program's work and the result.
-
-    Attributes:
-
-    """
+    """One question of a run: the question, the program's work and the result."""
 
     qid: str
     question: str
