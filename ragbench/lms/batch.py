@@ -208,7 +208,7 @@ class OpenAIBatches(ServerCalls):
         def send() -> Reply[Any]:
             return Reply(self.exchange(request, read), 0, 0.0)
 
-        return self.make(send, prompt=hash(path), most=Amount(calls=0)).reply.value
+        return self.make(send, prompt=hash(path), most=Amount(calls=0)).value
 
     def _create(self, path: str, body: Any) -> str:
         """Create a batch in one attempt, because a second one may create a second batch."""

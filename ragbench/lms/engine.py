@@ -32,7 +32,6 @@ from ragbench.ledger import count, file_lm_call
 from ragbench.lms.calls import (
     UNBOUNDED_REPLY,
     Amount,
-    Answered,
     Caller,
     Client,
     Reply,
@@ -42,7 +41,7 @@ from ragbench.lms.calls import (
 from ragbench.lms.prices import Pricing
 from ragbench.lms.replies import is_empty, read_reply
 from ragbench.logs import get
-from ragbench.record import Call, FailedAttempts
+from ragbench.record import FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
 from ragbench.tokens import estimate_tokens
 
@@ -228,9 +227,9 @@ class MeteredEngine:
             thought=usage.reasoning_tokens or 0,
         )
 
-    def _filed(self, answered: Answered[tuple[Response, Usage]], model: str) -> Response:
+    def _filed(self, answered: Reply[tuple[Response, Usage]], model: str) -> Response:
         """File the usage of the call and return the response with it."""
-        response, usage = answered.reply.value
+        response, usage = answered.value
         meter = {
             "prompt_tokens": usage.input_tokens,
             "completion_tokens": usage.output_tokens,
@@ -249,8 +248,8 @@ class MeteredEngine:
 
     def priced(self, meter: Mapping[str, Any]) -> dict[str, Any]:
         """Return the usage of a call, with its cost at the present price."""
-        call = self.pricing.apply(Call(self.identity, **meter))
-        return {**meter, "cost_usd": call.cost_usd, "paid_usd": call.paid_usd}
+        cost, paid = self.pricing.of(meter)
+        return {**meter, "cost_usd": cost, "paid_usd": paid}
 
     def _file_failure(self, error: Exception, **usage: Any) -> None:
         # Name of the DSPy error that a program sees.

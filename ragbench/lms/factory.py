@@ -146,7 +146,7 @@ def _of_local(
         raise LMSetupError("rpm and tpm do not apply to a local model. Remove them.")
     if settings.header:
         listing = ", ".join(settings.header)
-        raise LMSetupError(f"a local model is sent no header; leave out {listing}")
+        raise LMSetupError(f"a local model accepts no header; leave out {listing}")
     client = LocalClient(shared_server(spec), timeout=settings.timeout or LOCAL_TIMEOUT_S)
     engine = MeteredEngine(client, caller, pricing=pricing, capabilities=_LOCAL_CAPABILITIES)
     return RagbenchLM(engine, cache=settings.cache, seed=seed, **_sampling(settings))

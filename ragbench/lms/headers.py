@@ -36,8 +36,8 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
             continue
         if _SECRET.search(name) or redact(value) != value:
             raise LMSetupError(
-                f"header {name} may hold a secret, which would be kept with the run; set it in a "
-                f"variable of the environment and give {name}=env:VARIABLE"
+                f"header {name} may hold a secret, which would be stored with the run; set it in a "
+                f"environment variable and give {name}=env:VARIABLE"
             )
         if not (value.isascii() and value.isprintable()):
             raise LMSetupError(f"header {name} holds characters that cannot be sent")

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from ragbench.errors import LMSetupError
 from ragbench.record import Call
@@ -82,17 +83,20 @@ class Pricing:
             lost = replace(lost, cost_usd=usd)
         if call.error is not None:
             return replace(call, failed=lost)
-        sent = call.prompt_tokens
-        got = call.completion_tokens
-        cost = pricing.cost(sent, got, thought=call.reasoning_tokens)
-        paid = pricing.cost(
-            sent,
-            got,
-            cache_read=call.cache_read_tokens,
-            cache_write=call.cache_write_tokens,
-            thought=call.reasoning_tokens,
-        )
-        return replace(call, cost_usd=cost, paid_usd=None if paid == cost else paid, failed=lost)
+        cost, paid = pricing.of(vars(call))
+        return replace(call, cost_usd=cost, paid_usd=paid, failed=lost)
+
+    def of(self, usage: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """Return `cost_usd` and `paid_usd` of a call, given its tokens by their names in `Call`."""
+        sent = usage["prompt_tokens"]
+        got = usage["completion_tokens"]
+        thought = usage["reasoning_tokens"]
+        read = usage["cache_read_tokens"]
+        written = usage["cache_write_tokens"]
+        cost = paid = self.cost(sent, got, thought=thought)
+        if read or written:
+            paid = self.cost(sent, got, cache_read=read, cache_write=written, thought=thought)
+        return cost, None if paid == cost else paid
 
 
 @lru_cache(maxsize=256)
@@ -155,7 +159,7 @@ def parse_price(text: str) -> Pricing:
     except (KeyError, ValueError):
         pass
     raise LMSetupError(
-        f"price {text!r} is not understood; give US dollars per million tokens, such as "
+        f"price {text!r} is malformed; give US dollars per million tokens, such as "
         "in=0.15,out=0.6 or in=0.15,out=0.6,cached=0.07"
     )
 

@@ -54,8 +54,8 @@ SELF_HOSTED = frozenset({"hosted_vllm", "ollama", "ollama_chat"})
 _FROM_DOTENV = re.compile(r"[A-Z][A-Z0-9_]*_API_KEY|HF_TOKEN")
 _AT_ADDRESS = re.compile(r"@(?=https?://)", re.IGNORECASE)
 _SECRET = re.compile(r"key|token|secret|passw|pwd|sig|auth|cred", re.I)
-#: Quotation marks that some tools leave around a value, such as `docker --env-file`.
-_QUOTES = tuple("\"'`")
+#: Characters that some tools leave around a key, such as `docker --env-file`.
+_AROUND = " \"'`"
 _FORMS = "local, local:NAME, local:/path/to/model.gguf or PROVIDER/MODEL"
 
 
@@ -98,9 +98,8 @@ def key_in(*variables: str) -> str | None:
         if key := os.environ.get(name):
             if not (key.isascii() and key.isprintable()):
                 raise LMSetupError(f"{name} holds characters that no key has; set it again")
-            if key != key.strip() or key[0] in _QUOTES or key[-1] in _QUOTES:
-                marks = "quotation marks" if key.strip()[:1] in _QUOTES else "blanks"
-                raise LMSetupError(f"{name} holds {marks} around the key; set it without them")
+            if key.strip(_AROUND) != key:
+                raise LMSetupError(f"{name} has blanks or quotation marks around it. Remove them.")
             return key
     return None
 

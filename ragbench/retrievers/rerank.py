@@ -252,7 +252,7 @@ class HTTPReranker(Reranker):
                 raise
             self._field = "texts"  # the name in text-embeddings-inference
             return self._asked(query, documents)
-        scores, tokens = answered.reply.value
+        scores, tokens = answered.value
         usage: dict[str, Any] = {"latency_s": answered.latency_s, "attempts": answered.attempts}
         usage["failed"] = answered.failed
         file_call(Call(model=self.service.model, kind="rerank", prompt_tokens=tokens, **usage))

@@ -46,7 +46,7 @@ class SearchServer(ServerCalls, httpx.BaseTransport):
             return Reply(self.exchange(sent, _json), 0, 0.0)
 
         # A search is not a model call, so a limit on calls does not count it.
-        return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).reply.value
+        return self.make(send, prompt=hash((sent.url, body)), most=Amount(calls=0)).value
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the server's reply to `request`, for the engine's own client."""

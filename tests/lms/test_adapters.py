@@ -339,7 +339,7 @@ PIECES = [
     "-", ",", "a", ":", "?", "/", "\\",
     "[[ ## ", "[[ ", "no ", "<answer>", "1 of ", "7 ", "1.", "1/",
 ]  # fmt: skip
-SIZE = 120_000
+SIZE = 30_000
 
 
 def seconds(read: Callable[[str], Any], text: str) -> float:
@@ -365,8 +365,8 @@ def test_four_times_the_input_takes_about_four_times_the_time(piece: str) -> Non
     ]
     text = piece * (SIZE // len(piece))
     for read in readers:
-        once = min(seconds(read, f"{text}x") for _ in range(3))
         long = seconds(read, f"{text * 4}x")
-        if long > max(6.25 * once, 0.5):  # a hiccup of the machine, or a reader that is not linear
+        if long > 0.2:  # the machine is busy, or the reader is not linear
+            once = min(seconds(read, f"{text}x") for _ in range(3))
             long = min(seconds(read, f"{text * 4}x") for _ in range(3))
-        assert long < max(6.25 * once, 0.5)
+            assert long < max(6.25 * once, 0.2)

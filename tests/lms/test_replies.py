@@ -312,7 +312,7 @@ def replies(draw: st.DrawFn) -> tuple[Any, Any, dict[str, Any]]:
     return dspy.Signature(fields, "Answer."), kind, values
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(replies())
 def test_no_reply_is_read_worse_than_dspys_own_adapter_reads_it(case: Any) -> None:
     signature, kind, values = case

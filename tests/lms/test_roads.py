@@ -247,9 +247,7 @@ def test_key_if_marks_or_blanks_are_around_it_is_refused_without_showing_it(
     value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", value)
-    with pytest.raises(
-        LMSetupError, match=r"OPENAI_API_KEY holds (blanks|quotation marks)"
-    ) as said:
+    with pytest.raises(LMSetupError, match="OPENAI_API_KEY has blanks or quotation") as said:
         make_lm("openai/m")
     assert "sk-abc" not in str(said.value)
 

@@ -1,6 +1,6 @@
 """Calls to servers of models: sent, limited, tried again and counted."""
 
-from ragbench.lms.calls.caller import PATIENCE_S, Answered, Breaker, Caller, empty_reply
+from ragbench.lms.calls.caller import PATIENCE_S, Breaker, Caller, empty_reply
 from ragbench.lms.calls.client import Client, HostedClient
 from ragbench.lms.calls.http import HttpRequest
 from ragbench.lms.calls.limits import (

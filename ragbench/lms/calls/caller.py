@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass
-from typing import Generic
 
 from dspy import lm15
 from dspy.lm15 import LM15Error
@@ -67,19 +66,6 @@ def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
     return error
 
 
-@dataclass
-class Answered(Generic[Value]):
-    """The outcome of a call after all attempts. `latency_s` includes retries and waits.
-
-    `failed` is the billed usage of the attempts before the last, if known.
-    """
-
-    reply: Reply[Value]
-    attempts: int
-    latency_s: float
-    failed: FailedAttempts | None = None
-
-
 @dataclass(eq=False)
 class Caller:
     """Sends calls to `model` with retries. Thread-safe.
@@ -112,7 +98,7 @@ class Caller:
         prompt: int,
         most: Amount,
         file_failure: Callable[..., None],
-    ) -> Answered[Value]:
+    ) -> Reply[Value]:
         """Return the result of `send` after as many attempts as necessary.
 
         Args:
@@ -141,7 +127,10 @@ class Caller:
             while True:
                 try:
                     reply = self._attempt(send, Attempt(prompt, most.tokens, scope), most)
-                    return Answered(reply, sent + 1, time.perf_counter() - start, failed)
+                    reply.attempts = sent + 1
+                    reply.latency_s = time.perf_counter() - start
+                    reply.failed = failed
+                    return reply
                 except CallRefusedError:
                     raise
                 except Exception as error:
@@ -325,7 +314,7 @@ class Breaker:
             if means_of(error) == "account":
                 return LMSetupError(f"{self.model} refuses this account: {reason(error)}")
             return LMSetupError(
-                f"{self.model} refuses the key: {reason(error)}; give one that it takes{where}"
+                f"{self.model} refuses the key: {reason(error)}; give a valid one{where}"
             )
         if isinstance(error, lm15.BillingError):
             why = f"demands payment: {reason(error)}; {again} afterwards"
@@ -357,7 +346,7 @@ class Breaker:
             return None
         return LMSetupError(
             f"{self.model} refused {len(self._refused)} different prompts in the same words: "
-            f"{reason(error)}; mend what it names, and the same command continues"
+            f"{reason(error)}; fix its cause, and the same command continues"
         )
 
     def interrupt_if_unknown(self, error: Exception) -> None:

@@ -143,7 +143,7 @@ class Wire:
             return reply
         self._local.usage = reported_usage(body, self.provider)
         if reply.status == 200 and (failed := _failure_in(body)):
-            error = lm15.ServerError(f"the reply says that it failed: {failed}", status=200)
+            error = lm15.ServerError(f"the reply reports a failure: {failed}", status=200)
             raise classed(error, provider=self.provider)
         content = dict(body)
         for name in _COUNTS:
@@ -286,7 +286,7 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
         if server_closed_connection(error):
             return []  # it is there, and has no list
         why = error.message
-        raise LMSetupError(f"cannot reach the LM server at {base}: {why}; is it up?") from None
+        raise LMSetupError(f"cannot reach the LM server at {base}: {why}; is it running?") from None
     except UNREADABLE:
         return []
     finally:
@@ -361,14 +361,14 @@ def _failure_in(body: Mapping[str, Any]) -> str:
         message = choice.get("message")
         if isinstance(message, Mapping):
             if not isinstance(message.get("refusal"), str | None):
-                return "its refusal is no text"
+                return "its refusal is not a text"
             calls = message.get("tool_calls")
             if isinstance(calls, list) and len(calls) > MOST_CALLS:
                 return f"it has {len(calls):,} tool calls"
         if choice.get("error"):
             failure = choice["error"]
         elif choice.get("finish_reason") == "error":
-            failure = "ended so"
+            failure = "finish_reason is error"
     if isinstance(failure, Mapping):
         return str(failure.get("message") or "no reason")
     return str(failure or "")

@@ -25,7 +25,7 @@ from ragbench import stopping
 from ragbench.context import Deadline, current, use
 from ragbench.errors import ConfigError, RagbenchError, StoppedError
 from ragbench.ledger import current_ledger
-from ragbench.record import Call, billed, was_sent
+from ragbench.record import Call, FailedAttempts, billed, was_sent
 
 Value = TypeVar("Value")
 
@@ -355,13 +355,20 @@ class Scope:
         return self.deadline is not None and time.monotonic() > self.deadline.at
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Reply(Generic[Value]):
-    """A server's reply as the caller reads it, and its usage. An unknown cost is None."""
+    """A server's reply as the caller reads it, and its usage. An unknown cost is None.
+
+    `Caller.call` sets the number of attempts, the latency in seconds with retries and waits, and
+    the known billed usage of the failed attempts.
+    """
 
     value: Value
     tokens: int
     cost_usd: float | None
+    attempts: int = 1
+    latency_s: float = 0.0
+    failed: FailedAttempts | None = None
 
 
 @dataclass(eq=False)

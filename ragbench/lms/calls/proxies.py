@@ -50,7 +50,7 @@ def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
         raise LMSetupError(f"{name} is not a proxy address. Use http://HOST:PORT.") from None
     if url.scheme != "http" or not url.hostname:
         raise LMSetupError(
-            f"{name} is a {url.scheme} proxy, which is not spoken here; give an http proxy, or "
+            f"{name} is a {url.scheme} proxy, which is not supported; give an http proxy, or "
             "name the server in no_proxy"
         )
     login = ""

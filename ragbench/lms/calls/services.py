@@ -13,7 +13,7 @@ from dspy.lm15 import LM15Error, OpenAIChatLM
 
 from ragbench.errors import LMSetupError, LMUnavailableError
 from ragbench.ledger import file_call
-from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Answered, Breaker, Caller, reason
+from ragbench.lms.calls.caller import PATIENCE_S, TRANSIENT, Breaker, Caller, reason
 from ragbench.lms.calls.client import UNREADABLE, reported_usage
 from ragbench.lms.calls.http import HttpClient, HttpRequest, request_of
 from ragbench.lms.calls.limits import Amount, Reply, Value
@@ -90,7 +90,7 @@ class ServerCalls:
         prompt: int,
         most: Amount,
         file_failure: Callable[..., None] = lambda error, **usage: None,
-    ) -> Answered[Value]:
+    ) -> Reply[Value]:
         """Return the result of `send` after as many attempts as necessary. See `Caller.call`.
 
         Raises:
@@ -175,7 +175,7 @@ class Service(ServerCalls):
         texts: Sequence[str],
         read: Callable[[Any, int], tuple[Value, float | None]],
         price: float | None = None,
-    ) -> Answered[tuple[Value, int]]:
+    ) -> Reply[tuple[Value, int]]:
         """Send JSON on `texts` to `path` and return the value with its tokens.
 
         A failure is filed in the ledger, except for a refusal of the size. The caller files a

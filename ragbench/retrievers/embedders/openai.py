@@ -112,7 +112,7 @@ class OpenAIEmbedder(Embedder):
             batch = self._batch(missing)
             missing = missing[len(batch) :]
             for batch_texts, answered in self._bought(batch):
-                vectors, tokens = answered.reply.value
+                vectors, tokens = answered.value
                 facts = {"attempts": answered.attempts, "failed": answered.failed}
                 calls.append(self._call(tokens, answered.latency_s, **facts))
                 shares = _shares(batch_texts, vectors, calls[-1])
