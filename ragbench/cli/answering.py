@@ -62,13 +62,10 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
     With --repeats, each repeat is a run in its own folder (`r1`, `r2`, ...) with its own seeds and
     cached replies. `ragbench compare` and `show` take the parent folder.
     """
-    from ragbench.experiments.estimates import estimate_runs
     from ragbench.experiments.report.repeats import pooled_report
-    from ragbench.experiments.report.scores import scores_report
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.context import ready
     from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
-    from ragbench.experiments.score.scoring import ScoreRequest, score_run
     from ragbench.lms.calls import active
     from ragbench.metrics import get_metric
 
@@ -79,6 +76,9 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
     configs = repeat_configs(config, repeats)
     with how.working(*(cell.folder() for cell in configs)) as progress:
         if how.only_estimate:
+            # It imports the optimizers, and scoring the judges: a quarter of a second each.
+            from ragbench.experiments.estimates import estimate_runs
+
             contexts = list(map(ready, configs))
             say(*estimate_runs(contexts, pilot=how.pilot, watch=progress).lines())
             return
@@ -92,6 +92,9 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
             show(pooled_report([runs] if final.records else []))
             show(runs_report(runs, by_group))
         if metrics and any(run.records for run in runs):
+            from ragbench.experiments.report.scores import scores_report
+            from ragbench.experiments.score.scoring import ScoreRequest, score_run
+
             request = ScoreRequest(metrics=metrics)
             show(scores_report([score_run(run.folder, request) for run in runs if run.records]))
     if all(run.all_failed for run in runs) and not final.stopped_by:
