@@ -25,6 +25,8 @@ from tests.experiments.scored_runs import four, make_run
 from tests.runs import query
 
 ROOT = Path(__file__).parents[1]
+#: Options of other programs, and of every command.
+OF_OTHERS = {"--ascii", "--help"}
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -64,6 +66,26 @@ def test_every_command_shown_has_the_options_shown(page: Path) -> None:
     shown = commands(page.read_text("utf-8"))
     assert len(shown) > 5 or page.name != "README.md"
     assert [(words, unknown(words)) for words in shown if unknown(words)] == []
+
+
+def options_of(command: click.Command, context: click.Context) -> set[str]:
+    """Return the options of a command and of the commands below it."""
+    found = {opt for param in command.params for opt in (*param.opts, *param.secondary_opts)}
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            found |= options_of(below, context) if below else set()
+    return found
+
+
+def test_every_option_in_the_text_exists() -> None:
+    known = options_of(cli, click.Context(cli)) | OF_OTHERS
+    unknown_options = {}
+    for page in PAGES:
+        named = re.findall(r"`(?:ragbench [\w ]*)?(--[a-z][a-z0-9-]+)", page.read_text("utf-8"))
+        if missing := set(named) - known:
+            unknown_options[page.name] = missing
+    assert unknown_options == {}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import socket
 import sys
 import threading
@@ -20,7 +21,7 @@ import uvicorn
 from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.cells.sweep_file import load_sweep
 from tests.fake_server import FakeServer, Fault
-from tests.page_world import knowing
+from tests.page_world import knowing, write_files
 
 FOLDER = Path(__file__).parents[1] / "examples"
 COMPILED = Path(__file__).parent / "goldens/compiled/vanilla"
@@ -154,6 +155,32 @@ def test_a_sweep_file_takes_a_program_over_three_retrievers(program: str) -> Non
         assert len(sweep.pairs) == 2
     # The whole continues the subset: what was asked is not asked again.
     assert [c.folder for c in subset.cells] == [c.folder for c in whole.cells]
+
+
+def test_gallery_has_a_line_and_a_command_for_every_example() -> None:
+    page = (FOLDER.parent / "docs" / "gallery.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w.]+)` \| [^|]+ \| [^|]*\1|^\| `(gate.yml)` ", page, re.MULTILINE)
+    listed = {first or second for first, second in rows}
+    modules = {"serve.py"}  # named as a module in its command
+    files = {path.name for path in FOLDER.iterdir() if path.is_file()}
+    assert listed | modules == files
+    assert "uvicorn serve:app" in page
+
+
+def test_transfer_sweep_compares_each_model_and_data_set_with_the_uncompiled_program(
+    tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(COMPILED, "compiled/mine")
+    text = (
+        (FOLDER / "transfer.yaml").read_text("utf-8").replace("program: ircot", "program: vanilla")
+    )
+    Path("transfer.yaml").write_text(text)
+    write_files()
+    Path("dev.jsonl").rename("musique_ans_v1.0_dev.jsonl")
+    code, out, err = command("sweep", "transfer.yaml", "--dry-run")
+    assert code == 0, err
+    assert out.count("gpt-4.1-nano") >= 4
 
 
 SIGNED = re.compile(r":[+]z?[,]?[.]\d+[f%]")
