@@ -45,7 +45,12 @@ def system_message(
 
 
 def request_line(names: Iterable[str], layout: Literal["json", "chat"]) -> str:
-    """Return the last line of a prompt, which names the output fields in order."""
+    """Return the last line of a prompt.
+
+    Args:
+        names: Names of the output fields, in order.
+        layout: Layout of the reply.
+    """
     if layout == "json":
         listing = ", ".join(f"`{name}`" for name in names)
         return f"Respond with a JSON object with these fields: {listing}."

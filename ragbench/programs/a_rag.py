@@ -195,25 +195,26 @@ class ChunkTools(tools.Toolbox):
         """Read whole chunks by their numbers."""
         corpus = self.index.corpus
         blocks = []
-        read_now: dict[int, bool] = {}  # number -> True if this call reads it first
+        known: dict[int, None] = {}
+        new: list[int] = []
         for text in listed(chunk_ids, split=True):
             number = _number(text)
             if number is None or number >= len(corpus):
                 blocks.append(f"Chunk {text}: not found.")
-            elif number in self._read:
-                read_now.setdefault(number, False)
+                continue
+            known[number] = None
+            if number in self._read:
                 blocks.append(f"Chunk {number} has been read before.")
             else:
                 self._read.add(number)
-                read_now[number] = True
+                new.append(number)
                 blocks.append(self._text(number))
-        new = [corpus[number].scored(0.0) for number, is_new in read_now.items() if is_new]
-        read_before = {passage.pid for passage in self.trace.passages}
-        if any(passage.pid not in read_before for passage in new):
-            numbers = ", ".join(str(number) for number, is_new in read_now.items() if is_new)
-            self.trace.search_by(lambda: new, f"chunk_read {numbers}", k=len(new))
-        pids = tuple(corpus[number].pid for number in read_now)
-        texts = tuple(passage.text for passage in new)
+        passages = [corpus[number].scored(0.0) for number in new]
+        if {passage.pid for passage in passages} - {p.pid for p in self.trace.passages}:
+            numbers = ", ".join(map(str, new))
+            self.trace.search_by(lambda: passages, f"chunk_read {numbers}", k=len(new))
+        pids = tuple(corpus[number].pid for number in known)
+        texts = tuple(passage.text for passage in passages)
         return tools.ToolResult("\n\n".join(blocks), pids, texts, empty=not new)
 
     def question_search(self) -> tools.ToolUse:

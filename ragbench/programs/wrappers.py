@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import dspy
@@ -23,10 +24,9 @@ import dspy
 from ragbench.context import current, use
 from ragbench.ledger import fan_out
 from ragbench.metrics import normalise_answer
-from ragbench.passages import Passage
-from ragbench.programs.core import RAGProgram
+from ragbench.programs.core import RAGProgram, each_once
 from ragbench.programs.core.program import NO_ANSWER, CallKind
-from ragbench.record import Search, Step
+from ragbench.record import Step
 
 
 class WrapperProgram(RAGProgram):
@@ -151,25 +151,18 @@ class Voting(WrapperProgram):
         winner = cast[0]
         if tally:
             winner = cast[answers.index(tally.most_common(1)[0][0])]  # the first one wins a tie
-        steps: list[Step] = []
-        searches: list[Search] = []
-        passages: dict[str, Passage] = {}
-        pids_in_context: dict[str, None] | None = {}
-        counts: Counter[str] = Counter()
-        for prediction in cast:
-            steps += prediction.steps
-            searches += prediction.searches
-            for passage in prediction.passages:
-                passages.setdefault(passage.pid, passage)
-            if pids_in_context is None or prediction.get("in_context") is None:
-                pids_in_context = None  # unknown for one vote, so unknown for all
-            else:
-                pids_in_context.update(dict.fromkeys(prediction.in_context))
-            counts.update(prediction.counts)
-        steps.append(Step("vote", observation=winner.answer, notes=dict(tally)))
-        fields = {**dict(winner.items()), "steps": steps, "searches": searches, "counts": counts}
-        fields["in_context"] = None if pids_in_context is None else list(pids_in_context)
-        return dspy.Prediction(**{**fields, "passages": list(passages.values())})
+        in_context: list[str] | None = None  # unknown for one vote, so unknown for all
+        if all(prediction.get("in_context") is not None for prediction in cast):
+            in_context = list(dict.fromkeys(chain.from_iterable(p.in_context for p in cast)))
+        vote = Step("vote", observation=winner.answer, notes=dict(tally))
+        joined = {
+            "steps": [*chain.from_iterable(p.steps for p in cast), vote],
+            "searches": list(chain.from_iterable(p.searches for p in cast)),
+            "passages": each_once(chain.from_iterable(p.passages for p in cast)),
+            "counts": sum((prediction.counts for prediction in cast), Counter[str]()),
+            "in_context": in_context,
+        }
+        return dspy.Prediction(**{**dict(winner.items()), **joined})
 
 
 class Sampled(WrapperProgram):

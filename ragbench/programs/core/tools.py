@@ -88,10 +88,7 @@ class Toolbox:
         name, *optional = tool.args
         # Small models rename arguments. If no argument matches the tool's name, use the first.
         values = (value for key, value in use.arguments.items() if key != "top_k")
-        if name in use.arguments:
-            value = use.arguments[name]
-        else:
-            value = next(values, None)
+        value = use.arguments.get(name, next(values, None))
         if not tool_steps.shown_text(value):
             return ToolResult(f"{use.tool} needs the argument {name}.", empty=True)
         if tool.args[name].get("type") == "string":
