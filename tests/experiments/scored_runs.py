@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ragbench.experiments.artifacts import Sidecar, write_sidecar
 from ragbench.experiments.store import RunCard, Store, write_json
@@ -39,9 +40,13 @@ def four() -> list[Record]:
 
 
 def make_run(folder: Path, records: Iterable[Record], **card: Any) -> Path:
-    """A run folder of `records`; `card` replaces parts of its card."""
+    """A run folder of `records`, in one commit; `card` replaces parts of its card."""
+    rows = list(records)
     with Store(folder, RunCard.model_validate({**CARD, **card})) as store:
-        for each in records:
+        with patch.object(store, "_wait"):  # the last one commits those that wait
+            for each in rows[:-1]:
+                store.write(each)
+        for each in rows[-1:]:
             store.write(each)
     return folder
 

@@ -92,7 +92,7 @@ def test_a_point_of_the_front_is_a_program_and_refuses_the_questions_of_the_sear
 
 def test_killed_anywhere_it_comes_to_the_same_front(world: World, tmp_path: Path) -> None:
     def front(run: dict[str, Any]) -> list[tuple[Any, Any]]:
-        points = search(world, {"workers": 1, **run}, trials=5).front
+        points = search(world, {"workers": 1, **run}, trials=4).front
         return [(dict(point.settings), values(point)) for point in points]
 
     quiet = front({"out": tmp_path / "quiet"})

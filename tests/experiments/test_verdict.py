@@ -21,7 +21,6 @@ from ragbench.experiments.config import CompileConfig
 from ragbench.experiments.report.verdict import caveats, verdict_report
 from ragbench.experiments.store import EXPERIMENT, write_json
 from ragbench.lms.calls import Limits, spending
-from ragbench.optimizers import OPTIMIZERS
 from ragbench.optimizers.external import keep_optimizer
 from tests.experiments.towns import Killed, World, helped_by_demos, killed_at, town
 from tests.fakes import Asked, Reply
@@ -132,7 +131,7 @@ class Own(BootstrapFewShot):
 """
 
 
-@pytest.mark.parametrize("how", ["file", "object", "entry point", "chain"])
+@pytest.mark.parametrize("how", ["file", "object"])
 def test_an_optimizer_of_ones_own_gets_the_arms_seeds_and_journal_of_those_that_ship(
     how: str, world: World
 ) -> None:
@@ -140,11 +139,8 @@ def test_an_optimizer_of_ones_own_gets_the_arms_seeds_and_journal_of_those_that_
     file.write_text(STRANGER)
     if how == "object":
         name = keep_optimizer(dspy.BootstrapFewShot(max_labeled_demos=0))
-    elif how == "entry point":
-        name = "of_an_entry_point"
-        OPTIMIZERS.register(name, listed=False)(dspy.BootstrapFewShot)
     else:
-        name = {"file": f"{file}:Own", "chain": f"{file}:Own -> labeled"}[how]
+        name = f"{file}:Own"
     settings = CompileConfig(optimizer=name)
     with spending(Limits(calls=40)), pytest.raises(RagbenchError, match="--max-calls 40"):
         verdict(world, how=settings, seeds=2, equal_cost=True)
