@@ -1,7 +1,6 @@
 """The words of a comparison and of a verdict, votes at equal cost, and when a compile pays back."""
 
 import random
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
