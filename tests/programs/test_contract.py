@@ -237,19 +237,14 @@ def test_the_final_answer_is_asked_for_in_the_style_of_the_knob(name: str, varia
 
 
 @pytest.mark.parametrize(("name", "variant"), ALL)
-def test_every_predictor_has_a_name_and_a_role(name: str, variant: str) -> None:
+def test_every_predictor_has_a_declared_signature_and_a_role(name: str, variant: str) -> None:
     program = make(name, variant)
     rows = calls_of(program)[: -len(program.other_calls()) or None]
-    predictors = {path.removesuffix(".predict") for path, _ in program.named_predictors()}
-    assert {row.predictor.removesuffix(".predict") for row in rows} == predictors != set()
+    predictors = dict(program.named_predictors())
+    paths = {path.removesuffix(".predict") for path in predictors}
+    assert {row.predictor.removesuffix(".predict") for row in rows} == paths != set()
     assert all(row.role != "sub" for row in rows)
-
-
-@pytest.mark.parametrize(("name", "variant"), ALL)
-def test_predictor_signature_of_every_program_has_its_declared_name(
-    name: str, variant: str
-) -> None:
-    for path, predictor in make(name, variant).named_predictors():
+    for path, predictor in predictors.items():
         assert predictor.signature.__name__ in vars(ragbench.signatures), path
 
 
