@@ -38,7 +38,7 @@ from ragbench.lms.calls import (
     ServerCapabilities,
     empty_reply,
 )
-from ragbench.lms.prices import Pricing
+from ragbench.lms.prices import TOKENS, Pricing
 from ragbench.lms.replies import is_empty, read_reply
 from ragbench.logs import get
 from ragbench.record import FailedAttempts
@@ -141,7 +141,7 @@ class MeteredEngine:
     def __deepcopy__(self, memo: dict[int, Any]) -> MeteredEngine:
         return self  # optimizers copy programs. Connections, server and limits stay shared
 
-    def _send(self, request: Request, blanks: list[str]) -> Reply[tuple[Response, Usage]]:
+    def _send(self, request: Request, blanks: list[str]) -> Reply[Any]:
         """Return the reply to one request. The first blank one goes to `blanks` and is retried."""
         request = self.terms.applied(request)
         if request.config.seed is not None and "seed" not in self.supported_params:
@@ -157,24 +157,26 @@ class MeteredEngine:
             error.negotiated = self.terms.learn(error, request)
             usage = getattr(error, "usage", None) or Usage()
             if usage.input_tokens is not None or usage.output_tokens is not None:
-                sent = usage.input_tokens or 0
-                error.billed = FailedAttempts(sent, usage.output_tokens or 0, self._paid(usage))
+                meter = _meter_of(usage)
+                got = meter["completion_tokens"]
+                error.billed = FailedAttempts(meter["prompt_tokens"], got, self._paid(meter))
             raise
-        usage = self._counted(request, response)
-        tokens = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        return Reply((response, usage), tokens, self._paid(usage))
+        meter = self._counted(request, response)
+        tokens = meter["prompt_tokens"] + meter["completion_tokens"]
+        return Reply((response, meter), tokens, self._paid(meter))
 
-    def _counted(self, request: Request, response: Response) -> Usage:
-        """Return the usage of `response`, estimated if the server states none."""
-        stated = response.usage
-        size = prompt_bytes(request)
+    def _counted(self, request: Request, response: Response) -> dict[str, int]:
+        """Return the tokens of `response`, estimated if the server states none."""
+        meter = _meter_of(response.usage)
+        sent = meter["prompt_tokens"]
+        got = response.usage.output_tokens
+        prompt = _sent_text(request)
+        size = len(prompt.encode("utf-8", "replace"))
         text = response.text or ""
-        sent = stated.input_tokens or 0
-        got = stated.output_tokens
         if sent > size + HIDDEN_TOKENS:
             sent = 0
         most = request.config.max_tokens or MOST_THOUGHTS
-        if stated.reasoning_tokens:
+        if meter["reasoning_tokens"]:
             most += MOST_THOUGHTS
         most = max(most, len(text.encode("utf-8", "replace"))) + HIDDEN_TOKENS
         if got is not None and not bool(text) <= got <= most:
@@ -184,27 +186,18 @@ class MeteredEngine:
             self._density = max(self._density, min(sent / size, 1.0))
         if not sent or got is None:
             count("tokens_estimated")
-        elif sent >= _LEAST_CUT and len(_sent_text(request)) > _MOST_CHARACTERS * sent:
-            self._note_cut(sent, len(_sent_text(request)))
-        sent = sent or prompt_tokens(request)
+        elif sent >= _LEAST_CUT and len(prompt) > _MOST_CHARACTERS * sent:
+            self._note_cut(sent, len(prompt))
+        sent = sent or estimate_tokens(prompt)
         if got is None:
             got = estimate_tokens(text)
         if got > (request.config.max_tokens or UNBOUNDED_REPLY):
             self._longest = max(self._longest, got)
-        read = stated.cache_read_tokens or 0
-        written = stated.cache_write_tokens or 0
-        if read + written > sent:
-            read = written = 0
-        thought = stated.reasoning_tokens or 0
-        if thought > got:
-            thought = 0
-        return Usage(
-            sent,
-            got,
-            cache_read_tokens=read or None,
-            cache_write_tokens=written or None,
-            reasoning_tokens=thought or None,
-        )
+        if meter["cache_read_tokens"] + meter["cache_write_tokens"] > sent:
+            meter |= {"cache_read_tokens": 0, "cache_write_tokens": 0}
+        if meter["reasoning_tokens"] > got:
+            meter["reasoning_tokens"] = 0
+        return {**meter, "prompt_tokens": sent, "completion_tokens": got}
 
     def _note_cut(self, counted: int, characters: int) -> None:
         """Count a prompt of which the server seems to have read a part. Warn once."""
@@ -217,30 +210,19 @@ class MeteredEngine:
                 self.identity, f"{counted:,}", f"{characters:,}",
             )  # fmt: skip
 
-    def _paid(self, usage: Usage) -> float | None:
+    def _paid(self, meter: Mapping[str, int]) -> float | None:
         """Return the price in US dollars, with the provider's prompt-cache rates."""
-        return self.pricing.cost(
-            usage.input_tokens or 0,
-            usage.output_tokens or 0,
-            cache_read=usage.cache_read_tokens or 0,
-            cache_write=usage.cache_write_tokens or 0,
-            thought=usage.reasoning_tokens or 0,
-        )
+        cost, paid = self.pricing.of(meter)
+        return cost if paid is None else paid
 
-    def _filed(self, answered: Reply[tuple[Response, Usage]], model: str) -> Response:
+    def _filed(self, answered: Reply[tuple[Response, dict[str, int]]], model: str) -> Response:
         """File the usage of the call and return the response with it."""
-        response, usage = answered.value
-        meter = {
-            "prompt_tokens": usage.input_tokens,
-            "completion_tokens": usage.output_tokens,
-            "latency_s": round(answered.latency_s, 6),
-            "attempts": answered.attempts,
-            "cache_read_tokens": usage.cache_read_tokens or 0,
-            "cache_write_tokens": usage.cache_write_tokens or 0,
-            "reasoning_tokens": usage.reasoning_tokens or 0,
-        }
+        response, tokens = answered.value
+        latency_s = round(answered.latency_s, 6)
+        meter = {**tokens, "latency_s": latency_s, "attempts": answered.attempts}
         count_ending(response)
         file_lm_call(self.identity, **self.priced(meter), failed=answered.failed)
+        usage = Usage(tokens["prompt_tokens"], tokens["completion_tokens"])
         # The provider's reply is left out: it would double the size of the cache, and a server
         # may have put anything into it and its id.
         metered = {METER_KEY: meter}
@@ -278,6 +260,15 @@ class AsyncMeteredEngine:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AsyncMeteredEngine:
         return self
+
+
+def _meter_of(usage: Usage) -> dict[str, int]:
+    """Return the tokens of `usage` by their names in `Call`."""
+    counts = (
+        usage.input_tokens, usage.output_tokens, usage.cache_read_tokens,
+        usage.cache_write_tokens, usage.reasoning_tokens,
+    )  # fmt: skip
+    return {name: n or 0 for name, n in zip(TOKENS, counts, strict=True)}
 
 
 def prompt_tokens(request: Request) -> int:

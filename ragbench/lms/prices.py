@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ragbench.errors import LMSetupError
 from ragbench.record import Call
@@ -35,6 +34,11 @@ _IN_GENAI = {_IN: "input_mtok", _OUT: "output_mtok", _READ: "cache_read_mtok",
 
 #: Price of a batch call as a fraction of the price of a direct call.
 BATCH_DISCOUNT = 0.5
+
+
+#: Fields of `Call` that count tokens: all of the prompt and of the reply, then special kinds.
+TOKENS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens",
+          "reasoning_tokens")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,16 +87,13 @@ class Pricing:
             lost = replace(lost, cost_usd=usd)
         if call.error is not None:
             return replace(call, failed=lost)
-        cost, paid = pricing.of(vars(call))
+        tokens = {name: getattr(call, name) for name in TOKENS}
+        cost, paid = pricing.of(tokens)
         return replace(call, cost_usd=cost, paid_usd=paid, failed=lost)
 
-    def of(self, usage: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    def of(self, tokens: Mapping[str, int]) -> tuple[float | None, float | None]:
         """Return `cost_usd` and `paid_usd` of a call, given its tokens by their names in `Call`."""
-        sent = usage["prompt_tokens"]
-        got = usage["completion_tokens"]
-        thought = usage["reasoning_tokens"]
-        read = usage["cache_read_tokens"]
-        written = usage["cache_write_tokens"]
+        sent, got, read, written, thought = map(tokens.__getitem__, TOKENS)
         cost = paid = self.cost(sent, got, thought=thought)
         if read or written:
             paid = self.cost(sent, got, cache_read=read, cache_write=written, thought=thought)

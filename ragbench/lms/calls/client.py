@@ -335,12 +335,6 @@ def reported_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     )
 
 
-def credible(sent: Any, got: Any, read: Any, written: Any) -> bool:
-    """Return True if these tokens of prompt, reply, cache read and cache written can be true."""
-    counted = all(type(n) is int and 0 <= n <= MOST_TOKENS for n in (sent, got, read, written))
-    return counted and 0 < sent >= read + written
-
-
 def _failure_in(body: Mapping[str, Any]) -> str:
     """Return the failure that the JSON of a reply with HTTP 200 states. Blank if none."""
     failure = body.get("error") or body.get("error_msg")

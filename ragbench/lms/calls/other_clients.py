@@ -27,7 +27,7 @@ from dspy.lm15 import (
 
 from ragbench.dspy_private import private
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.client import Client, Wire, credible, openai_compatible
+from ragbench.lms.calls.client import Client, Wire, openai_compatible
 from ragbench.lms.calls.http import HttpClient, HttpRequest, headers_without
 from ragbench.lms.calls.limits import Scope
 from ragbench.lms.calls.refusals import classed
@@ -216,16 +216,14 @@ def _classed(error: dspy.LMError, provider: str) -> LM15Error:
 
 
 def _whole(usage: Usage, provider: str) -> Usage:
-    """Return `usage` with the tokens that a provider counts separately. Empty if impossible."""
+    """Return `usage` with the tokens that a provider counts separately."""
     read = usage.cache_read_tokens or 0
     written = usage.cache_write_tokens or 0
     if usage.input_tokens and provider == "anthropic":
         usage = replace(usage, input_tokens=usage.input_tokens + read + written)
     if usage.output_tokens and usage.reasoning_tokens and provider in ("gemini", "xai"):
         usage = replace(usage, output_tokens=usage.output_tokens + usage.reasoning_tokens)
-    if credible(usage.input_tokens, usage.output_tokens, read, written):
-        return usage
-    return Usage()
+    return usage
 
 
 class LiteLLMClient(UserLMClient):
