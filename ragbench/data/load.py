@@ -92,12 +92,6 @@ def load_dataset(spec: DataSettings) -> Dataset:
     files = question_files(spec)
     if spec.hub and files:
         raise ConfigError(f"choose one: the hub, or the file {next(iter(files.values()))}")
-    for name in ("hub_config", "hub_repo"):
-        if getattr(spec, name) and not spec.hub:
-            raise ConfigError(f"{name} {getattr(spec, name)!r} needs the hub to be chosen too")
-    if spec.alias_file and not source.aliased:
-        takers = ", ".join(name for name, entry in DATASETS if entry.aliased)
-        raise ConfigError(f"--alias-file {spec.alias_file} works only with {takers}")
     has_file = bool(files or spec.hub or spec.corpus_file)
     has_effect = {
         "size": not has_file,  # Only generated data have a size.
@@ -106,6 +100,9 @@ def load_dataset(spec: DataSettings) -> Dataset:
         "corpus_field": has_file,
         "passage_tokens": spec.corpus_file is not None and is_document(spec.corpus_file),
         "fractions": spec.dataset != "documents",
+        "hub_config": spec.hub,
+        "hub_repo": spec.hub,
+        "alias_file": source.aliased,
     }
     for name, is_read in has_effect.items():
         value = getattr(spec, name)

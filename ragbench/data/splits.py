@@ -72,48 +72,69 @@ def split_examples(
     Returns:
         The splits.
     """
-    unique: dict[str, dspy.Example] = {}
-    twins: dict[str, list[dspy.Example]] = {}
-    for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
-        original = unique.setdefault(question_key(example.question), example)
-        alike = [original, *twins.setdefault(original.qid, [])]
-        is_new = all(contexts.get(example.qid) != contexts.get(twin.qid) for twin in alike)
-        if is_new and assigned.get(example.qid) == assigned.get(original.qid):
-            twins[original.qid].append(example)
+    unique, followers = _without_duplicates(examples, assigned, contexts)
     fixed: dict[Split, list[dspy.Example]] = {name: [] for name in _NAMES}
     unassigned: list[dspy.Example] = []
-    for example in unique.values():
+    for example in unique:
         (fixed[assigned[example.qid]] if example.qid in assigned else unassigned).append(example)
     # One generator per part: the order of one must not depend on the length of the other.
     random.Random(f"{seed}:rest").shuffle(unassigned)
     for name, members in fixed.items():
         if name not in in_order:
             random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(members)
-    free = [0.0 if members else f for members, f in zip(fixed.values(), fractions, strict=True)]
-    if not any(free):  # The first split without assigned questions takes all.
-        free[next((i for i, members in enumerate(fixed.values()) if not members), 0)] = 1.0
-    remaining = iter(unassigned)
-    cut = [list(islice(remaining, size)) for size in _targets(len(unassigned), free)]
+    shares = [0.0 if members else f for members, f in zip(fixed.values(), fractions, strict=True)]
+    if not any(shares):  # The first split without assigned questions takes all.
+        shares[next((i for i, members in enumerate(fixed.values()) if not members), 0)] = 1.0
+    cut = _apart(unassigned, list(fixed.values()), shares)
     overlapping = 0
     kind: Disjoint = "questions"
-    held = [set(chain.from_iterable(map(links, members))) for members in fixed.values()]
-    taken = set().union(*held)
-    lone = [example for example in unassigned if taken.isdisjoint(links(example))]
-    targets = _targets(len(lone), free)
-    apart = _by_passage(lone, targets)
-    off = max(abs(len(members) - target) for members, target in zip(apart, targets, strict=True))
-    given_apart = sum(map(len, held)) == len(taken)
-    if given_apart and len(lone) >= len(unassigned) / 2 and off <= max(1, 0.02 * len(lone)):
-        cut = apart
-        overlapping = len(unassigned) - len(lone)
+    if cut:
+        overlapping = len(unassigned) - sum(map(len, cut))
         kind = "passages"
+    else:
+        remaining = iter(unassigned)
+        cut = [list(islice(remaining, size)) for size in _targets(len(unassigned), shares)]
     by_split: dict[Split, list[dspy.Example]] = {}
     for (name, own), new in zip(fixed.items(), cut, strict=True):
         by_split[name] = []
         for example in (*own, *new):
-            by_split[name] += [example, *twins[example.qid]]
-    followers = sum(map(len, twins.values()))
-    return Splits(by_split, len(examples) - len(unique) - followers, overlapping, kind)
+            by_split[name] += [example, *followers[example.qid]]
+    kept = len(unique) + sum(map(len, followers.values()))
+    return Splits(by_split, len(examples) - kept, overlapping, kind)
+
+
+def _without_duplicates(
+    examples: Sequence[dspy.Example],
+    assigned: Mapping[str, Split],
+    contexts: Mapping[str, Sequence[int]],
+) -> tuple[list[dspy.Example], dict[str, list[dspy.Example]]]:
+    """Return the first example of each question, and by its id those over other passages."""
+    unique: dict[str, dspy.Example] = {}
+    followers: dict[str, list[dspy.Example]] = {}
+    for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
+        first = unique.setdefault(question_key(example.question), example)
+        alike = [first, *followers.setdefault(first.qid, [])]
+        is_new = all(contexts.get(example.qid) != contexts.get(other.qid) for other in alike)
+        if is_new and assigned.get(example.qid) == assigned.get(first.qid):
+            followers[first.qid].append(example)
+    return list(unique.values()), followers
+
+
+def _apart(
+    unassigned: list[dspy.Example],
+    fixed: Sequence[Sequence[dspy.Example]],
+    shares: Sequence[float],
+) -> list[list[dspy.Example]]:
+    """Cut the examples that are linked with none in `fixed`. Empty if the data do not allow it."""
+    held = [set(chain.from_iterable(map(links, members))) for members in fixed]
+    taken = set().union(*held)
+    lone = [example for example in unassigned if taken.isdisjoint(links(example))]
+    if sum(map(len, held)) != len(taken) or len(lone) < len(unassigned) / 2:
+        return []
+    targets = _targets(len(lone), shares)
+    cut = _by_passage(lone, targets)
+    off = max(abs(len(members) - target) for members, target in zip(cut, targets, strict=True))
+    return cut if off <= max(1, 0.02 * len(lone)) else []
 
 
 def _targets(n: int, shares: Sequence[float]) -> list[int]:
