@@ -7,7 +7,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from threading import Semaphore
 
@@ -22,49 +22,59 @@ from ragbench.errors import (
 from ragbench.experiments.runs.context import ready
 from ragbench.experiments.runs.runner import ask_all, prepare
 from ragbench.experiments.runs.shards import ENDING_S, Job, Message, Send
-from ragbench.experiments.store import text_id
+from ragbench.experiments.store import Statement, Store
 from ragbench.lms.calls import spending
 from ragbench.logs import as_json, quiet_libraries, set_level, to_terminal
 from ragbench.record import Call, Record, was_sent
 
 
-class _Sent(logging.Handler):
-    """Handler that sends the writes of a `Store` and the log lines to the command's process."""
+class _SentStore(Store):
+    """A store whose transactions the command's process commits."""
 
-    def __init__(self, send: Send, written: Semaphore | None) -> None:
+    def __init__(self, job: Job, send: Send, committed: Semaphore | None) -> None:
+        super().__init__(job.config.folder(), job.card)
+        self._send = send
+        self._committed = committed
+
+    def _commit(self, statements: Sequence[Statement], *, durable: bool) -> BaseException | None:
+        self._send(("commit", statements, durable))
+        if self._committed is not None:
+            self._committed.acquire()
+        return None
+
+    def file_call(self, qid: str, call: Call) -> None:
+        if was_sent(call):
+            self._send(("call", call))
+        super().file_call(qid, call)
+
+    def write(self, record: Record) -> None:
+        super().write(record)
+        record.memo.clear()  # Its keys cannot be sent.
+        self._send(("record", record))
+
+
+class _SentLog(logging.Handler):
+    """Handler that sends log lines to the command's process."""
+
+    def __init__(self, send: Send) -> None:
         super().__init__()
         self._send = send
-        self._written = written
 
     def emit(self, record: logging.LogRecord) -> None:
         self._send(("log", as_json(record)))
 
-    def write(self, record: Record) -> None:
-        record.memo.clear()  # Its keys cannot be sent.
-        self._send(("write", record))
-        if self._written is not None:
-            self._written.acquire()
 
-    def file_call(self, qid: str, call: Call) -> None:
-        if was_sent(call):
-            self._send(("file_call", qid, call))
-
-    def keep(self, text: str) -> str:
-        self._send(("keep", text))
-        return text_id(text)
-
-
-def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
-    """Yield the messages of a shard. A thread that sent a record waits until it is saved.
+def ask_shard(job: Job, committed: Semaphore | None = None) -> Iterator[Message]:
+    """Yield the messages of a shard. A thread that sent a transaction waits for its commit.
 
     Args:
         job: Work of the shard.
-        written: Semaphore that the caller releases for each saved record. None: do not wait.
+        committed: Semaphore that the caller releases for each commit. None: do not wait.
     """
     stopping.reset()  # a process of Ray may have asked another shard before
     signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
     sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    threading.Thread(target=_ask, args=(job, sent.put, written), daemon=True).start()
+    threading.Thread(target=_ask, args=(job, sent.put, committed), daemon=True).start()
     while True:
         try:
             message = sent.get(timeout=stopping.POLL_S)  # between two, a signal is handled
@@ -75,7 +85,7 @@ def ask_shard(job: Job, written: Semaphore | None = None) -> Iterator[Message]:
             return
 
 
-def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
+def _ask(job: Job, send: Send, committed: Semaphore | None) -> None:
     """Ask the questions of `job`, and send the error that ended it to the command, if any."""
     for place in job.path:
         if place not in sys.path:
@@ -84,9 +94,9 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
     set_level(job.log_level)
     if job.loud:
         to_terminal()
-    store = _Sent(send, written)
+    log = _SentLog(send)
     error: RagbenchError | None = None
-    logging.getLogger().addHandler(store)
+    logging.getLogger().addHandler(log)
     try:
         if job.version != __version__:
             raise RunError(f"a node has ragbench {__version__}; the run is of {job.version}")
@@ -103,7 +113,8 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
                 if example.qid in job.qids:
                     todo.append(example)
             # The command's process reports a reached limit.
-            with run_context.active(), suppress(StoppedError):
+            store = _SentStore(job, send, committed)
+            with run_context.active(), store, suppress(StoppedError):
                 prepare(run_context, todo, store)
                 ask_all(run_context, todo, store)
     except (LMUnavailableError, MissingExtraError) as known:
@@ -113,7 +124,7 @@ def _ask(job: Job, send: Send, written: Semaphore | None) -> None:
     except BaseException as other:
         error = RunError(f"a shard failed: {type(other).__name__}: {other}")
     finally:
-        logging.getLogger().removeHandler(store)
+        logging.getLogger().removeHandler(log)
     send(("ended", error))
 
 
@@ -122,19 +133,19 @@ def main() -> None:
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)  # keeps prints of the user's code out of the messages
         job = pickle.load(sys.stdin.buffer)
-        written = Semaphore(0)
+        committed = Semaphore(0)
 
         def end_with_the_command() -> None:
             while os.read(0, 1):
-                written.release()
+                committed.release()
             stopping.stop_all()
-            written.release(10_000)
+            committed.release(10_000)
             threading.Event().wait(ENDING_S)
             os._exit(1)
 
         threading.Thread(target=end_with_the_command, daemon=True).start()
         try:
-            for message in ask_shard(job, written):
+            for message in ask_shard(job, committed):
                 pickle.dump(message, output)
                 output.flush()
         except BrokenPipeError:  # the command was killed

@@ -1,7 +1,7 @@
 """Runs over several processes, or over the nodes of a Ray cluster.
 
 Each process runs a part of the questions, a shard, with an equal share of the remaining limits. It
-sends every call, text and record to the command's process, which writes them. The command's process
+sends its transactions to the command's process, which commits them. The command's process
 runs the remaining questions with the budget that the shares did not use.
 """
 
@@ -19,6 +19,7 @@ from importlib import import_module
 from typing import Any
 
 import dspy
+from pydantic import BaseModel
 
 from ragbench import __version__, user_code
 from ragbench.children import child_environment, python_command
@@ -50,7 +51,7 @@ _SERVICE_KEYS = (
     "HF_TOKEN",
 )
 
-#: Message of a shard: the name of a method of `Store` with its arguments, `log` with a line, or
+#: Message of a shard: `commit` with statements, `call` and `record` to count, `log` with a line, or
 #: finally `ended` with an error or None.
 Message = tuple[Any, ...]
 #: Receiver of the messages of a shard.
@@ -59,11 +60,15 @@ Send = Callable[[Message], None]
 
 @dataclass(frozen=True)
 class Job:
-    """Input of a process that runs a shard. `allowed` names the user's code."""
+    """Input of a process that runs a shard.
+
+    `card` has the price, and `allowed` names the user's code.
+    """
 
     config: RunConfig
     qids: frozenset[str]
     limits: Limits
+    card: BaseModel | None
     allowed: Sequence[str]
     path: Sequence[str]
     log_level: str
@@ -108,7 +113,7 @@ def ask_in_shards(
     store: Store,
     on_record: Callable[[Record], None],
 ) -> list[dspy.Example]:
-    """Run `todo` in shards and write the messages that they send.
+    """Run `todo` in shards and commit the transactions that they send.
 
     Args:
         run_context: The run.
@@ -128,22 +133,22 @@ def ask_in_shards(
     start = _in_cluster if config.engine == "ray" else _in_process
 
     def take(message: Message) -> None:
-        method, *arguments = message
-        if method == "log":
-            with suppress(OSError):
-                log.write(arguments[0] + "\n")
-            return
-        if method == "file_call":
-            for limit in active():
-                limit.count(arguments[1:])
-        getattr(store, method)(*arguments)
-        if method == "write" and not arguments[0].cut_off:
-            asked_qids.add(arguments[0].qid)
-            on_record(arguments[0])
+        match message:
+            case "log", line:
+                with suppress(OSError):
+                    log.write(line + "\n")
+            case "call", call:
+                for limit in active():
+                    limit.count([call])
+            case "commit", statements, durable:
+                store.run(*statements, durable=durable)
+            case "record", record if not record.cut_off:
+                asked_qids.add(record.qid)
+                on_record(record)
 
     with (store.folder / LOG).open("a", 1, "utf-8", "replace") as log:
         for _ in range(_TRIES):
-            jobs = _jobs(config, [e.qid for e in todo if e.qid not in asked_qids])
+            jobs = _jobs(config, store.card, [e.qid for e in todo if e.qid not in asked_qids])
             ended = _ask_all(jobs, start, take)
             for _, error in filter(None, ended):
                 if isinstance(error, LMUnavailableError):
@@ -158,7 +163,7 @@ def ask_in_shards(
     )
 
 
-def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
+def _jobs(config: RunConfig, card: BaseModel | None, qids: Sequence[str]) -> list[Job]:
     """Divide `qids`, the threads, the rates and the remaining limits among the shards."""
     budget = room()
     if config.engine == "ray":
@@ -172,7 +177,7 @@ def _jobs(config: RunConfig, qids: Sequence[str]) -> list[Job]:
         rate = getattr(config, name)
         if rate is not None:
             rates[name] = max(1, int(rate / count))
-    surroundings = (_share(budget, count), user_code.allowed(), tuple(sys.path), get_level())
+    surroundings = (_share(budget, count), card, user_code.allowed(), tuple(sys.path), get_level())
     jobs = []
     for number in range(count):
         workers = len(range(number, config.workers, count))
@@ -250,7 +255,7 @@ def _in_process(job: Job) -> tuple[Iterator[Message], _Stop]:
             while True:
                 message = pickle.load(sent)
                 yield message
-                if message[0] == "write":  # its record is on disk: the next question may begin
+                if message[0] == "commit":  # it is on disk: the next question may begin
                     with suppress(OSError, ValueError):
                         channel.write(b".")
                         channel.flush()

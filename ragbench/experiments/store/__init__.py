@@ -12,7 +12,7 @@ from ragbench.experiments.store.card import (
     repeats_in,
     runs_under,
 )
-from ragbench.experiments.store.database import Store, text_id
+from ragbench.experiments.store.database import Statement, Store
 from ragbench.experiments.store.facts import (
     STORED_METRICS,
     Column,

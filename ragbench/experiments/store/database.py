@@ -71,12 +71,7 @@ _MOST_KEPT = 20_000
 #: Time in seconds until a filed call is saved, if its question's record is not written before.
 _SAVE_S = 0.05
 #: A statement and the values of its parameters.
-_Statement = tuple[str, Sequence[object]]
-
-
-def text_id(text: str) -> str:
-    """Return the id of `text` in the table of prompts."""
-    return digest_of(redact(text).encode("utf-8", "replace"))
+Statement = tuple[str, Sequence[object]]
 
 
 class Store:
@@ -89,16 +84,16 @@ class Store:
     def __init__(self, folder: Path, card: BaseModel | None = None, name: str = DATABASE) -> None:
         self.folder = folder
         self.path = folder / name
-        self._card = card
+        self.card = card
         self._db: sqlite3.Connection | None = None
         self._closed = False
         self._writing = threading.Lock()
-        self._waiting = queue.SimpleQueue[tuple[Sequence[_Statement], bool, Future[None]]]()
+        self._waiting = queue.SimpleQueue[tuple[Sequence[Statement], bool, Future[None]]]()
         self._token = secrets.token_hex(8)
         self._inode = 0
         self._durable: bool | None = None  # State of the connection.
         #: Texts that the next commit saves, and ids of texts that are already saved.
-        self._texts: list[_Statement] = []
+        self._texts: list[Statement] = []
         self._kept: set[str] = set()
         self._filing = threading.Lock()
         #: Calls to save, and the number of saved calls without a record, by question.
@@ -125,7 +120,7 @@ class Store:
                 self._db.close()
                 self._db = None
 
-    def run(self, *statements: _Statement, durable: bool = True) -> None:
+    def run(self, *statements: Statement, durable: bool = True) -> None:
         """Run the statements in one transaction and commit it.
 
         Args:
@@ -138,7 +133,7 @@ class Store:
         """
         self._wait(self._submit(statements, durable=durable))
 
-    def _submit(self, statements: Sequence[_Statement], *, durable: bool) -> Future[None]:
+    def _submit(self, statements: Sequence[Statement], *, durable: bool) -> Future[None]:
         done: Future[None] = Future()
         self._waiting.put((statements, durable, done))
         return done
@@ -151,7 +146,7 @@ class Store:
 
     def _commit_waiting(self) -> None:
         """Commit the statements of all threads in one transaction."""
-        group: list[_Statement] = []
+        group: list[Statement] = []
         outcomes = []
         is_durable = False
         for _ in range(self._waiting.qsize()):
@@ -159,21 +154,23 @@ class Store:
             group += statements
             outcomes.append(done)
             is_durable = is_durable or durable
-        error = self._commit(group, durable=is_durable)
+        texts = [*self._texts]
+        error = self._commit([*texts, *group], durable=is_durable)
+        if error is None:
+            del self._texts[: len(texts)]
         for done in outcomes:
             if error:
                 done.set_exception(error)
             else:
                 done.set_result(None)
 
-    def _commit(self, statements: Sequence[_Statement], *, durable: bool) -> BaseException | None:
+    def _commit(self, statements: Sequence[Statement], *, durable: bool) -> BaseException | None:
         """Commit all `statements` or none; return the error that prevented it, or None."""
         try:
             db = self._db or self._open()
             if durable != self._durable:
                 db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 self._durable = durable
-            texts = [*self._texts]
             with db:
                 db.execute("BEGIN IMMEDIATE")
                 if not self.path.exists() or self.path.stat().st_ino != self._inode:
@@ -181,9 +178,8 @@ class Store:
                 writer = db.execute("SELECT value FROM run WHERE name = 'writer'").fetchone()
                 if writer != (self._token,):
                     raise RunError(f"{self.path} was taken over by another process")
-                for statement, values in (*texts, *statements):
+                for statement, values in statements:
                     db.execute(statement, values)
-            del self._texts[: len(texts)]
         except (sqlite3.Error, OSError) as error:
             return RunError(f"cannot write {self.path}: {error}")
         except BaseException as error:
@@ -197,8 +193,8 @@ class Store:
             raise RunError(f"{self.path} is a symbolic link. Remove it.")
         check_files(self.path)
         card = []
-        if self._card:
-            card.append(("card", self._card.model_dump_json()))
+        if self.card:
+            card.append(("card", self.card.model_dump_json()))
         if not self.path.exists():
             _make(self.path, card)
         db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
@@ -213,8 +209,8 @@ class Store:
                 db.execute(_NEXT_SESSION)
                 db.executemany(_SET, [("writer", self._token), *card])
             self._inode = self.path.stat().st_ino
-            if self._card:
-                write_json(self.folder / CARD, self._card.model_dump(mode="json"))
+            if self.card:
+                write_json(self.folder / CARD, self.card.model_dump(mode="json"))
         except BaseException:
             db.close()
             raise
@@ -223,7 +219,7 @@ class Store:
 
     def put_card(self, card: BaseModel) -> None:
         """Replace the card. Nothing is written before the database exists."""
-        self._card = card
+        self.card = card
         if self._db is not None:
             self.run((_SET, ("card", card.model_dump_json())))
             write_json(self.folder / CARD, card.model_dump(mode="json"))
@@ -231,7 +227,7 @@ class Store:
     def write(self, record: Record) -> None:
         """Add `record` and remove the saved calls that it now contains."""
         values = _row_of(record)
-        statements: list[_Statement] = [
+        statements: list[Statement] = [
             (_INSERT_RECORD, (*values, digest_of(*values))),
             (_ADD_FACTS, row_of_facts(record, self._price)),
             (_COUNT_RECORD, ()),
@@ -320,7 +316,7 @@ class Store:
 
         A row has `scores`, the names of the scores that a model `judged`, and attributed facts.
         """
-        statements: list[_Statement] = []
+        statements: list[Statement] = []
         for qid, row in rows.items():
             value = dumped(row)
             statements.append((_PUT_SCORES, (value, digest_of(qid, value), qid)))
@@ -332,12 +328,12 @@ class Store:
         self.run(*((_PUT_FACTS, row) for row in rows))
 
     def _price(self, call: Call) -> Call:
-        if isinstance(self._card, RunCard) and self._card.price:
-            return self._card.priced(call)
+        if isinstance(self.card, RunCard) and self.card.price:
+            return self.card.priced(call)
         return call
 
 
-def _call_row(call: Call, qid: str, side: str = "") -> _Statement:
+def _call_row(call: Call, qid: str, side: str = "") -> Statement:
     return _ADD_CALL, (qid, side, dumped(call.to_dict()))
 
 
