@@ -29,8 +29,7 @@ class Dataset:
     Two splits share neither an id nor a normalized question. `questions` has all examples in the
     order of the files, duplicate questions included. `setting` decides if a question searches only
     its own passages (`corpus.contexts`) or all. `card` holds the counts of loading: questions,
-    dropped duplicates, questions with known gold passages, and supporting facts that point to no
-    sentence.
+    dropped duplicates and questions with known gold passages.
     """
 
     name: str

@@ -108,14 +108,7 @@ def load_dataset(spec: DataSettings) -> Dataset:
         value = getattr(spec, name)
         if value != DataSettings.model_fields[name].default and not is_read:
             raise ConfigError(f"{name}={value!r} has no effect on the data {spec.dataset}")
-    try:
-        dataset = source.load(spec)
-    except (DataError, ConfigError) as error:
-        for layout in filter(None, map(detect_layout, files.values())):
-            if layout != spec.dataset:
-                raise type(error)(f"{error}; the file looks like --dataset {layout}") from None
-        raise
-    dataset = replace(dataset, is_own=spec.is_own)
+    dataset = replace(source.load(spec), is_own=spec.is_own)
     if spec.unanswerable is not None:
         dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
     if spec.rename_entities is not None:
@@ -218,7 +211,6 @@ def assemble(
     assigned = dict[str, Split]()
     contexts: dict[str, tuple[int, ...]] = {}
     askers: dict[str, list[str]] = {}
-    support_missing = 0
     for item in items:
         row = item.row
         example = item.example
@@ -230,7 +222,6 @@ def assemble(
         examples.append(example)
         if row.split is not None:
             assigned[example.qid] = row.split
-        support_missing += _missing_support(example, item.passages)
         for passage in filter(gathered.is_other, item.passages):
             fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
         places = dict.fromkeys(map(gathered.add, item.passages))
@@ -278,7 +269,6 @@ def assemble(
         "splits_disjoint_by": disjoint,
         "sharing_passages_dropped": overlapping,
         "clusters": len(set(find_clusters(examples))),
-        "support_missing": support_missing,
         "passages": len(searched),
         "questions_with_gold": sum(bool(example.gold_pids) for example in used),
         **documents_card(corpus),
@@ -290,17 +280,6 @@ def assemble(
             "takes an answer as one word: read `f1_chars`"
         )
     return Dataset(spec.dataset, splits, searched, setting, card, examples)
-
-
-def _missing_support(example: dspy.Example, passages: Sequence[Passage]) -> int:
-    """Count the supporting facts that point to no sentence of the question's passages."""
-    lengths: dict[str, int] = {}
-    for passage in passages:
-        lengths[passage.title] = max(lengths.get(passage.title, 0), len(passage.sentences))
-    missing = (not 0 <= index < lengths.get(title, 0) for title, index in example.support)
-    if passages:
-        return sum(missing)
-    return 0
 
 
 def _setting(spec: DataSettings, *, has_corpus: bool) -> Setting:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from ragbench.cli.main import cli
 from ragbench.data import Dataset, DataSettings, detect_layout, load_dataset
-from ragbench.errors import ConfigError, DataError
+from ragbench.errors import ConfigError
 from tests.data.samples import CUSTOM, HOTPOT, MUSIQUE
 
 ROWS = [
@@ -142,13 +142,6 @@ GRAPH = {"id": "1", "source": "x", "question": "Q?", "answer": "A", "question_ty
 )
 def test_layouts_are_detected(rows, dataset, write):
     assert detect_layout(write(rows)) == dataset
-
-
-@pytest.mark.parametrize("named", ["synthetic", "arag"])
-def test_a_file_in_another_layout_is_recognised(named, write):
-    with pytest.raises((DataError, ConfigError), match="looks like --dataset musique") as caught:
-        load_dataset(DataSettings(dataset=named, data_file=write(MUSIQUE)))
-    assert "\n" not in str(caught.value)
 
 
 def test_a_test_file_leaves_the_rest_for_training(write):
