@@ -123,13 +123,9 @@ def stack(*options: Callable[[F], F]) -> Callable[[F], F]:
 
 def runs_argument(function: F) -> F:
     """Add the argument RUNS, without the paths that contain no run."""
-    return click.argument("runs", nargs=-1, required=True, type=PATH, callback=_with_runs)(function)
-
-
-def _with_runs(
-    ctx: click.Context, param: click.Parameter, paths: tuple[Path, ...]
-) -> tuple[Path, ...]:
-    return with_runs(paths)
+    return click.argument(
+        "runs", nargs=-1, required=True, type=PATH, callback=lambda _, __, paths: with_runs(paths)
+    )(function)
 
 
 def with_runs(paths: tuple[Path, ...]) -> tuple[Path, ...]:
@@ -195,12 +191,12 @@ def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     return parsed
 
 
-def _set_output(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    set_output(str(param.name), value)
-
-
 #: Options for the output of tables. Their callback applies them.
-_OUTPUT: Any = {"expose_value": False, "callback": _set_output, "group": "Output"}
+_OUTPUT: Any = {
+    "expose_value": False,
+    "callback": lambda _, param, value: set_output(param.name, value),
+    "group": "Output",
+}
 output_options = stack(
     option("--format", type=click.Choice(FORMATS), default="table", **_OUTPUT,
            help="Format of tables. For all formats except table, notes go to stderr."),

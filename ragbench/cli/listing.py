@@ -76,10 +76,10 @@ def list_command(kind: str, folder: Path | None, deleted: tuple[str, ...]) -> No
 
 def _list_names(kind: str) -> None:
     """Print the name and description of each item of one kind."""
-    rows = stored_list(kind[:-1])
+    rows = remembered(kind, lambda: list(map(list, _listed(kind[:-1]))))
     if for_machines():
         columns = (Column("name"), Column("about"))
-        print_table(Table(kind, columns, [{"name": n, "about": text} for n, text in rows]))
+        print_table(Table(kind, columns, [{"name": name, "about": text} for name, text in rows]))
         return
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
@@ -201,12 +201,6 @@ def about(thing: Any) -> str:
     """Return the description of `thing`, or the first line of its docstring."""
     described: str = getattr(thing, "description", "") or inspect.getdoc(thing) or ""
     return described.partition("\n")[0]
-
-
-def stored_list(kind: str) -> list[tuple[str, str]]:
-    """Return the name and description of each item of `kind`, cached by `remembered`."""
-    rows = remembered(kind, lambda: list(map(list, _listed(kind))))
-    return [(name, text) for name, text in rows]
 
 
 def remembered(name: str, make: Callable[[], list[Any]]) -> list[Any]:

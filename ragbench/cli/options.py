@@ -140,18 +140,17 @@ repeat_option = stack(*field_options(RunConfig, "Run", only=["repeat"]))
 repeats_option = option("--repeats", type=click.IntRange(1, 1000), default=1, group="Run",
                         help="Number of repeats of every question, from --repeat.")  # fmt: skip
 spread_options = stack(*field_options(RunConfig, "Run", only=["processes", "engine"]))
-fresh_option = option(
-    "--fresh", is_flag=True, group="Run",
-    help="Rename an earlier result with the same settings and start again.",
-)  # fmt: skip
 dry_run_option = option(
     "--dry-run", is_flag=True, group="Limits", help="Print bounds of the cost and exit."
 )
-pilot_option = option(
-    "--pilot", type=click.IntRange(min=3), metavar="N", group="Limits",
-    help="Run the first N questions, print the projected cost and time, and exit.",
+#: Options that `take_how` reads, in addition to the limits.
+how_options = stack(
+    option("--fresh", is_flag=True, group="Run",
+           help="Rename an earlier result with the same settings and start again."),
+    dry_run_option,
+    option("--pilot", type=click.IntRange(min=3), metavar="N", group="Limits",
+           help="Run the first N questions, print the projected cost and time, and exit."),
 )  # fmt: skip
-how_options = stack(fresh_option, dry_run_option, pilot_option)
 limit_options = stack(
     option("--max-cost", type=FiniteRange(min=0, min_open=True), metavar="USD", group="Limits",
            help="Maximum cost in US dollars; stop before exceeding it."),

@@ -59,7 +59,9 @@ def for_machines() -> bool:
 
 def show(report: Report) -> None:
     """Print the lines and tables of `report`, in their order."""
-    hidden = {"brief"} if not _is_brief() else {"full"}
+    # A terminal may be 80 columns wide.
+    brief = not (for_machines() or _output.wide or _output.table) and sys.stdout.isatty()
+    hidden = {"full" if brief else "brief"}
     if not _output.names:
         hidden.add("names")
     for item in report:
@@ -69,12 +71,6 @@ def show(report: Report) -> None:
             if section.table is not None:
                 print_table(section.table)
             say(*section.notes)
-
-
-def _is_brief() -> bool:
-    """Return True if tables go to a terminal, which may be 80 columns wide."""
-    all_asked = _output.wide or _output.table
-    return _output.format == "table" and sys.stdout.isatty() and not all_asked
 
 
 def say(*lines: str, err: bool = False) -> None:
