@@ -143,7 +143,8 @@ class MeteredEngine:
 
     def _send(self, request: Request, blanks: list[str]) -> Reply[Any]:
         """Return the reply to one request. The first blank one goes to `blanks` and is retried."""
-        request = self.terms.applied(request)
+        if self.terms.learned:
+            request = self.terms.applied(request)
         if request.config.seed is not None and "seed" not in self.supported_params:
             # It gives a repeat a separate place in the cache.
             request = replace(request, config=replace(request.config, seed=None))

@@ -15,7 +15,7 @@ from ragbench.ledger import current_ledger, file_lm_call
 from ragbench.lms.calls.other_clients import ASKED, CLIENT_SETTINGS, LMRequest
 from ragbench.lms.engine import METER_KEY, AsyncMeteredEngine, MeteredEngine, count_ending
 from ragbench.lms.prices import Pricing
-from ragbench.lms.reply_cache import begin_call, forget_reply
+from ragbench.lms.reply_cache import forget_reply, last_reply
 
 #: Settings of a call that limits and the reading of a reply depend on.
 _COUNTED = frozenset(
@@ -100,7 +100,7 @@ class RagbenchLM(dspy.LM):
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **settings: Any) -> Any:
         """Call like `dspy.LM`. A rollout gets its own seed, or the server would repeat itself."""
-        begin_call()
+        last_reply.key = None
         settings = self._seeded(settings)
         if self.given is None:
             outputs = super().__call__(prompt, messages=messages, **settings)

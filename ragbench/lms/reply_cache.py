@@ -14,8 +14,8 @@ from ragbench.sqlite_cache import CachedRows
 MEMORY_ENTRIES = 20_000
 
 
-#: `key` is the disk key of the calling thread's last reply.
-_last = threading.local()
+#: `key` is the disk key of the calling thread's last reply. A call begins without one.
+last_reply = threading.local()
 
 
 class Answers:
@@ -32,7 +32,7 @@ class Answers:
 
     def get(self, key: str) -> Any:
         """Return the value cached under `key`. None if it is missing or was changed."""
-        _last.key = key
+        last_reply.key = key
         rows = self._rows.get([key.encode()])
         if rows:
             return json.loads(rows[key.encode()])
@@ -40,7 +40,7 @@ class Answers:
 
     def set(self, key: str, value: Any) -> None:
         """Keep `value` under `key`, if it can be."""
-        _last.key = key
+        last_reply.key = key
         self._rows.put({key.encode(): json.dumps(value).encode()})
 
     def delete(self, key: str) -> None:
@@ -52,15 +52,10 @@ class Answers:
         self._rows.close()
 
 
-def begin_call() -> None:
-    """Make `forget_reply` apply to the reply of the call that this thread starts now."""
-    _last.key = None
-
-
 def forget_reply() -> None:
     """Do not keep the reply that this thread got last: nothing in it could be read."""
-    key = getattr(_last, "key", None)
-    _last.key = None
+    key = getattr(last_reply, "key", None)
+    last_reply.key = None
     if key is not None:
         dspy.cache.memory_cache.pop(key, None)
         if dspy.cache.enable_disk_cache:  # a program may have turned DSPy's cache off since

@@ -16,7 +16,7 @@ import dspy
 
 from ragbench.context import current, use
 from ragbench.ledger import file_lm_call
-from ragbench.lms.calls import active
+from ragbench.lms.calls import Unmetered
 from ragbench.lms.lm import RagbenchLM
 from ragbench.tokens import estimate_tokens
 
@@ -25,8 +25,7 @@ class UnmeteredCalls:
     """Part of the context of a run and callback of DSPy: files the calls that pass ragbench."""
 
     def __init__(self) -> None:
-        #: Model of the first such call. "" without one.
-        self.model = ""
+        self.bypassing = Unmetered()
         self._begun: dict[str, tuple[dspy.BaseLM, int, float]] = {}
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -48,7 +47,7 @@ class UnmeteredCalls:
         if call_id not in self._begun:
             return
         lm, tokens, begun = self._begun.pop(call_id)
-        self.model = self.model or str(lm.model)
+        self.bypassing.model = self.bypassing.model or str(lm.model)
         file_lm_call(
             str(lm.model),
             prompt_tokens=0 if exception else tokens,
@@ -66,22 +65,5 @@ def noticing_unmetered() -> Iterator[None]:
     """
     calls = current().get(UnmeteredCalls) or UnmeteredCalls()
     callbacks = [*filter(lambda entry: entry is not calls, dspy.settings.callbacks), calls]
-    with use(current().plus(calls), callbacks=callbacks):
+    with use(current().plus(calls, calls.bypassing), callbacks=callbacks):
         yield
-
-
-def keeps_limits() -> bool:
-    """Return True if a limit on cost, tokens or calls holds now."""
-    limits = [spent.limits for spent in active()]
-    return any((entry.cost, entry.tokens, entry.calls) != (None, None, None) for entry in limits)
-
-
-def unmetered_reason() -> str:
-    """Return why a limit cannot be kept, because a call bypassed ragbench. "" if it can."""
-    calls = current().get(UnmeteredCalls)
-    if calls is None or not calls.model or not keeps_limits():
-        return ""
-    return (
-        f"a call of {calls.model} is not metered, so no limit can be kept; set that LM on a "
-        "predictor, keep it as an attribute of the module, or leave --max-... out"
-    )

@@ -21,7 +21,7 @@ from ragbench.data import for_optimizer
 from ragbench.errors import ConfigError, LimitsError, RunError, UnknownNameError, needs_extra
 from ragbench.knobs import Knobs, resolve
 from ragbench.ledger import CompilePhase
-from ragbench.lms.unmetered import unmetered_reason
+from ragbench.lms.calls import unmetered_reason
 from ragbench.optimizers.arguments import Arguments, knobs_of, passed_to, shown
 from ragbench.optimizers.candidate_log import CandidateLog
 from ragbench.optimizers.dspy_patches import logged_to

@@ -18,7 +18,7 @@ from dspy import LMError
 
 from ragbench.context import current, use
 from ragbench.errors import StopSignal
-from ragbench.lms.unmetered import unmetered_reason
+from ragbench.lms.calls import unmetered_reason
 from ragbench.optimizers.candidate_log import CandidateLog, Run
 from ragbench.optimizers.demonstrations import fit_demos
 from ragbench.programs.core import RAGProgram

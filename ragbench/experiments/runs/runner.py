@@ -66,10 +66,11 @@ from ragbench.lms.calls import (
     LimitReachedError,
     active,
     check_limits,
+    keeps_limits,
     limit_reached,
     question_deadline,
+    unmetered_reason,
 )
-from ragbench.lms.unmetered import keeps_limits, unmetered_reason
 from ragbench.logs import fields, get
 from ragbench.metrics import get_metric
 from ragbench.metrics.efficiency import as_if

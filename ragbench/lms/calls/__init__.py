@@ -17,14 +17,17 @@ from ragbench.lms.calls.limits import (
     RequestUsage,
     Reservation,
     Scope,
+    Unmetered,
     active,
     check_limits,
     check_price,
+    keeps_limits,
     limit_reached,
     question_deadline,
     room,
     spending,
     stop,
+    unmetered_reason,
     wait_for_calls,
 )
 from ragbench.lms.calls.rate import RateLimit, shared_rate_limit

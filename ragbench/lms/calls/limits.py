@@ -408,3 +408,27 @@ def check_price(model: str, *, priced: bool, cure: str = "") -> None:
                 f"no price is known for {model}, so {block.limits.option('cost')} cannot be kept; "
                 f"give {cure}--max-total-tokens or --max-calls instead"
             )
+
+
+@dataclass
+class Unmetered:
+    """Part of the context of a run: the model of the first call that bypassed ragbench, if any."""
+
+    model: str = ""
+
+
+def keeps_limits() -> bool:
+    """Return True if a limit on cost, tokens or calls holds now."""
+    limits = [spent.limits for spent in active()]
+    return any((entry.cost, entry.tokens, entry.calls) != (None, None, None) for entry in limits)
+
+
+def unmetered_reason() -> str:
+    """Return why a limit cannot be kept, because a call bypassed ragbench. "" if it can."""
+    call = current().get(Unmetered)
+    if call is None or not call.model or not keeps_limits():
+        return ""
+    return (
+        f"a call of {call.model} is not metered, so no limit can be kept; set that LM on a "
+        "predictor, keep it as an attribute of the module, or leave --max-... out"
+    )
