@@ -100,12 +100,13 @@ class Advice:
 
     def sentences(self) -> list[str]:
         """Return the advice in words, the program to use first."""
-        lines = ["; ".join([self._headline(), *self._without_gold()])]
+        lines = ["; ".join([self.headline(), *self._without_gold()])]
         if self.test is not None:
             lines.append(self._needed(self.test))
         return [*lines, *self.left_out]
 
-    def _headline(self) -> str:
+    def headline(self) -> str:
+        """Return the program to use, or why there is none, in one sentence."""
         best = self.best
         use = self.use
         if best.mostly_without_gold:

@@ -275,6 +275,12 @@ def test_nothing_is_wider_than_the_window_and_paper_keeps_all_columns(
     page.locator("#list tbody button").first.click()
     page.wait_for_selector(".sides")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page = show(runs, viewport={"width": width, "height": 900})
+    zero = page.locator("#programs .pic svg line").first.bounding_box()
+    label = page.locator("#programs .axis text", has_text=re.compile("^0$")).bounding_box()
+    assert zero["x"] == pytest.approx(label["x"] + label["width"] / 2, abs=2)
+    table = page.locator("#programs table")
+    assert table.evaluate("e => e.scrollWidth <= e.parentElement.clientWidth")
     if width == 1440:
         page = show(runs, viewport={"width": 703, "height": 1000})  # A4 within its margins
         page.emulate_media(media="print")
@@ -344,6 +350,14 @@ def test_sweep_is_a_matrix_of_programs_and_settings(show: Open, tmp_path: Path) 
     assert table.locator("tbody tr").count() == 2 * (1 + 4)
     assert table.locator("thead th").all_inner_texts() == ["k=3", "k=5", "k=10"]
     assert table.locator("tbody small", has_text="baseline").count() == 4
+
+
+def test_program_without_a_test_is_not_drawn_as_not_worse(show: Open, tmp_path: Path) -> None:
+    page = show([boards.verdict(tmp_path)])
+    filled = page.evaluate("data.programs.filter((p) => isAlive(p.at)).map((p) => p.key)")
+    assert filled == ["A"]
+    rows = page.locator("#programs tbody tr").all_inner_texts()
+    assert len(rows) >= 5
 
 
 def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:

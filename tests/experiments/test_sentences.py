@@ -207,12 +207,8 @@ def test_a_gate_ends_with_4_and_says_why(
 def test_compare_if_gold_is_known_has_gold_in_context(tmp_path: Path, printed: Any) -> None:
     found = right(tmp_path / "a", draws(0.5, 40))
     lost = right(tmp_path / "b", [True] * 40, pids=lambda n: ("p1", "p2") if n % 4 else ("p1",))
-    blind = right(tmp_path / "c", [True] * 40, pids=lambda n: ("p1",) if n % 2 else ("p1", "p2"))
     out = printed(found, lost, "--metric", "em")
     assert row(out, "gold_in_context")[3].startswith("0.750 [")
-    assert "right without gold in context: 10 of 40" in out
-    assert "--dataset synthetic" not in out
-    assert "--dataset synthetic --setting pooled" in printed(found, blind)
 
 
 @pytest.mark.parametrize(("unscored", "shown"), [(0, True), (2, True), (30, False)])

@@ -10,7 +10,6 @@ from ragbench.experiments.report.repeats import label_arms, noise_lines
 from ragbench.experiments.report.rows import COMPARED, FOR_MACHINES, compared_rows, cost_row
 from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table
-from ragbench.experiments.report.tables import gold_lines
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT
 from ragbench.metrics import THESE_QUESTIONS, Comparison
 
@@ -30,7 +29,6 @@ def comparison_report(results: Sequence[RunComparison]) -> Report:
 
 def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) -> Report:
     results = [result for _, result in named]
-    base = results[0].a
     for name, result in named:
         gains = []
         for metric, c in result.scores.items():
@@ -46,10 +44,7 @@ def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) 
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
     yield from cluster_line(chain.from_iterable(result.scores.values() for result in results))
-    for line in gold_lines(base):
-        yield f"A, {line}"
     for name, result in named:
-        yield from (f"{name}, {line}" for line in gold_lines(result.b))
         shared = sum(qid in result.b.records for qid in result.a.records)
         if few := [f"{metric} {c.n}" for metric, c in result.scores.items() if c.n < shared]:
             yield f"{name}: of {shared} questions, both have a score of: {', '.join(few)}"

@@ -88,9 +88,8 @@ def sweep_headline(metric: str, n: int, words: Mapping[str, str]) -> str:
         return f"{n} cells: no {metric} is significantly better than its baseline ({tests})"
     best = ", ".join(better[:2])
     further = f" and {len(better) - 2} more" if len(better) > 2 else ""
-    return (
-        f"{n} cells: {best}{further} significantly better in {metric} than the baseline ({tests})"
-    )
+    found = f"{len(better)} significantly better in {metric} than the baseline"
+    return f"{n} cells: {found}, {best}{further} ({tests})"
 
 
 def sweep_section(

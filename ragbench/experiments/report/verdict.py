@@ -19,7 +19,7 @@ from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.report.rows import COMPARED, FOR_MACHINES, compared_rows, row_of_arm
 from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table, counted, with_interval
-from ragbench.experiments.report.tables import gold_lines, money
+from ragbench.experiments.report.tables import money
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
 from ragbench.metrics import LEAST_SEEDS
 
@@ -49,9 +49,6 @@ def _numbers(verdict: Verdict) -> Report:
     rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
     yield Table("conclusions", (Column("metric"), Column("conclusion")), rows, for_machines=True)
     yield _arms_table(verdict)
-    for name in (ZERO_SHOT, COMPILED):
-        for run in verdict.arms[name]:
-            yield from (f"{run.folder.name}, {line}" for line in gold_lines(run))
     contrasts = []
     for (a, b), by_metric in verdict.contrasts.items():
         contrasts += compared_rows({"contrast": f"{b} - {a}"}, by_metric)

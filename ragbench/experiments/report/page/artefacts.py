@@ -1,4 +1,4 @@
-"""Summaries of verdicts, sweeps, tunes, races and compiles for the page."""
+"""Summaries of verdicts, sweeps and compiles for the page."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,6 @@ from ragbench.experiments.cells.verdict import reread
 from ragbench.experiments.compare.spending import spending_of
 from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Verdict
 from ragbench.experiments.outcomes import CANDIDATES
-from ragbench.experiments.report.choice import race_table
 from ragbench.experiments.report.matrix import arrange, sweep_headline
 from ragbench.experiments.report.verdict import control_lines, headline_of, price_line
 from ragbench.experiments.runs.settings import compiled_from
@@ -57,12 +56,8 @@ def read_artefact(
         artefact |= _sweep(results, file.parent, arms, runs)
         for arm_cells in arms.values():
             seeds.append([file.parent / cell.folder for cell in arm_cells])
-    elif kind == "choose":
-        artefact |= _race(results)
     elif kind == "compile":
         artefact |= _compile(file, list(runs.values()))
-    else:
-        artefact["lines"] = _front(results)
     return artefact, seeds
 
 
@@ -116,13 +111,6 @@ def _sweep(
     return {"rows": rows, "columns": columns, "lines": lines, "headlines": headlines}
 
 
-def _race(stored: Mapping[str, Any]) -> Json:
-    lines = [f"{stored['advice']}; {stored['share']:.0%} of the full table was run"]
-    for runner in race_table(stored).records():
-        lines.append(f"{runner['program']}: {runner['questions']} questions, {runner['outcome']}")
-    return {"lines": lines}
-
-
 def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
     """Return the tried programs, in order, and the break-even point of the shipped one."""
     card = read_sidecar(file.parent)
@@ -142,12 +130,3 @@ def _compile(file: Path, runs: Sequence[Evaluation]) -> Json:
         "seed": card.optimizer.get("seed"), "metric": card.scores["metric"],
         "n": card.scores["n"], "tried": tried, "pays_lines": lines,
     }  # fmt: skip
-
-
-def _front(stored: Mapping[str, Any]) -> list[str]:
-    lines = []
-    for number, point in enumerate(stored["points"][1:]):
-        means = ", ".join(f"{name} {mean:.4g}" for name, mean in point["means"].items())
-        settings = ", ".join(f"{name}={value}" for name, value in point["settings"].items())
-        lines.append(f"front/{number:02d}: {means}; {settings}")
-    return lines

@@ -121,6 +121,9 @@ def _empty_data(board: ReportData, live: bool) -> Json:
 def _give_letters(programs: Sequence[Json], board: ReportData) -> None:
     """Add letter, rank and short name to each program; A has the best score of a group."""
     short_labels = short_names([program["name"] for program in programs])
+    # The table has the LM in a line of its own.
+    names = [program["name"].replace(f", {program['model_short']}", "") for program in programs]
+    rows = short_names(names)
     for places in board.groups:
         order = []
         for at in places:
@@ -130,7 +133,12 @@ def _give_letters(programs: Sequence[Json], board: ReportData) -> None:
             cost = math.inf if program["cost_usd"] is None else program["cost_usd"]
             order.append((program["control"], -score, cost, at))
         for rank, (*_, at) in enumerate(sorted(order)):
-            programs[at] |= {"key": letter_of(rank), "rank": rank, "short": short_labels[at]}
+            programs[at] |= {
+                "key": letter_of(rank),
+                "rank": rank,
+                "short": short_labels[at],
+                "row": rows[at],
+            }
 
 
 def _mean_or_least(program: Json, metric: str) -> float:
@@ -250,7 +258,7 @@ def _family(
     try:
         advice = advise(list(arms.values()), metric, labels=labels, common=True)
         family = advice.family
-        row["advice"] = {"sentences": advice.sentences()}
+        row["advice"] = {"sentences": [advice.headline(), *advice.sentences()[1:]]}
     except (CompareError, ConfigError):  # A single program, or not a metric of accuracy.
         if len(arms) > 1:
             with suppress(CompareError):

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragbench.experiments.report.table import counted
+
 Json = dict[str, Any]
 Parts = list[tuple[str, str]]
 NO_RECORD = "No run has a record yet. This page shows the first one when it arrives."
@@ -19,8 +21,8 @@ QUESTIONS = (
 )
 #: Maps the outcome of compiled against uncompiled to the answer on compiling.
 _WORDS = {"better": "Yes", "worse": "No, it is worse"}
-#: Maximum number of letters in a list. More letters are shown as a range.
-_LISTED = 4
+#: Minimum number of letters of a range.
+_RANGE = 4
 
 
 def empty_texts() -> Json:
@@ -65,18 +67,26 @@ def page_texts(
 
 
 def letters(places: Sequence[Json]) -> str:
-    """Return the letters of programs as a list, such as "A, B and C", or a range, "A to F".
+    """Return the letters of programs as a list with ranges, such as "A, C to F and H".
 
     Args:
         places: Rows of programs, in the order of their letters.
     """
-    keys = [program["key"] for program in places]
-    ranks = [program["rank"] for program in places]
-    if len(keys) > _LISTED and ranks == list(range(ranks[0], ranks[0] + len(ranks))):
-        return f"{keys[0]} to {keys[-1]}"
-    if len(keys) < 2:
-        return "".join(keys)
-    return f"{', '.join(keys[:-1])} and {keys[-1]}"
+    ranges: list[list[Json]] = []
+    for program in places:
+        if ranges and program["rank"] == ranges[-1][-1]["rank"] + 1:
+            ranges[-1].append(program)
+        else:
+            ranges.append([program])
+    words = []
+    for together in ranges:
+        if len(together) < _RANGE:
+            words += [program["key"] for program in together]
+        else:
+            words.append(f"{together[0]['key']} to {together[-1]['key']}")
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def called(program: Json) -> str:
@@ -103,7 +113,7 @@ def _sentence(
         return f"{sentence[:1].upper()}{sentence[1:].rstrip('.')}."
     score = leader["means"][metric][metric]
     words = "has no score" if score is None else f"scores {_score(score)} {metric}"
-    sample = f"on {_count(leader['n'], 'question')}"
+    sample = f"on {counted(leader['n'], 'question')}"
     if len(programs) == 1:
         return f"{called(leader)}, {words} {sample}; a second run makes a comparison."
     return f"{called(leader)}, {words} {sample}; these runs cannot be tested against each other."
@@ -195,7 +205,7 @@ def _faults(programs: Sequence[Json]) -> Parts:
         if program["right"] and 2 * program["without_gold"] >= program["right"]:
             lacking.append(program)
     unfinished = [program for program in programs if not program["done"]]
-    strong = f"{_count(failed, 'question')} failed"
+    strong = f"{counted(failed, 'question')} failed"
     strong += f", {letters(unpriced)} without a price." if unpriced else ", no price missing."
     plain = ""
     if unfinished:
@@ -242,10 +252,6 @@ def _bold_names(sentence: str, programs: Sequence[Json]) -> Parts:
 
 def _score(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def _range(values: Sequence[float], form: str) -> str:

@@ -61,7 +61,8 @@ function against(at, ref = reference()) {
   const word = { better: "worse", worse: "better" }[turned.word] || turned.word;
   return { difference: flip(turned.difference), low: flip(turned.high), high: flip(turned.low), corrected_low: flip(turned.corrected_high), corrected_high: flip(turned.corrected_low), word, breakdown: turned.breakdown };
 }
-const isAlive = (at) => { const d = against(at, best()); return !d || d.word !== "worse"; };
+// A program that was not tested against the best is not filled.
+const isAlive = (at) => { const d = against(at, best()); return !known(best()) || at === best() || (Boolean(d) && d.word !== "worse"); };
 
 function start() {
   const first = data.families[data.metric][0];
@@ -123,8 +124,11 @@ function interval(at, width, y) {
   return drawn;
 }
 
+// Width of the drawings of differences, so that the table fits into the window without scaling.
+const forestWidth = () => (innerWidth > 600 && innerWidth < 1200 ? 110 : 226);
+
 function forest(at) {
-  const W = 230;
+  const W = forestWidth();
   const d = against(at);
   const name = at === reference() ? "reference" : d ? `${signed(d.difference)}, 95 % interval ${signed(d.low)} to ${signed(d.high)}` : "no shared questions";
   const { x } = differences();
@@ -146,12 +150,6 @@ const logScale = (values, from, to) => {
   const [low, high] = [Math.min(...values) / 1.1, Math.max(...values) * 1.1];
   return (v) => from + ((to - from) * Math.log(v / low)) / Math.log(high / low || 2);
 };
-
-function money(at) {
-  const values = places().map(costOf).filter((v) => v > 0);
-  if (!(costOf(at) > 0)) return "";
-  return node("svg", { width: 70, height: 12, "aria-hidden": "true" }, line(0, 6, 70, 6, { stroke: "var(--hair)" }), node("circle", { cx: logScale(values, 4, 66)(costOf(at)), cy: 6, r: 3.5, fill: "var(--ink)" }));
-}
 
 // Wrong answers by cause; a click lists these questions.
 function wrong(at) {
@@ -178,7 +176,6 @@ function columns() {
     { name: "difference", head: `difference from ${letter(reference())}`, by: (at) => -(against(at) || { difference: at === reference() ? 0 : -Infinity }).difference, kind: "pic", cell: forest },
     { name: "word", head: "", kind: "w x", cell: verdict },
     { name: "usd", head: "$ per 1,000", by: costOf, kind: "n x num", cell: (at) => dollars(known(costOf(at)) ? 1000 * costOf(at) : null), needs: hasPrices() },
-    { name: "scale", head: "", kind: "x hide", cell: money, needs: hasPrices() },
     { name: "seconds", head: "p95 s", by: (at) => data.programs[at].p95_s, kind: "n x hide num", cell: (at) => amount(data.programs[at].p95_s), needs: places().some((at) => data.programs[at].p95_s) },
     { name: "tokens", head: "tokens", by: (at) => data.programs[at].tokens, kind: "n x hide num", cell: (at) => amount(data.programs[at].tokens), needs: places().some((at) => data.programs[at].tokens) },
     { name: "calls", head: "calls", by: (at) => data.programs[at].calls, kind: "n x hide num", cell: (at) => amount(data.programs[at].calls), needs: new Set(places().map((at) => data.programs[at].calls)).size > 1 },
@@ -189,7 +186,7 @@ function columns() {
 }
 
 function named(at) {
-  const { name, short, model_short: model, model: full, n, asked, done, failed } = data.programs[at];
+  const { name, row: short, model_short: model, model: full, n, asked, done, failed } = data.programs[at];
   const state = [done ? "" : `${whole(n)}/${whole(asked)}`, failed ? `${whole(failed)} failed` : ""].filter(Boolean).join(", ");
   return node("div", { title: `${name}\n${full}` }, node("span", {}, short), (model || state) && node("small", {}, [model, state].filter(Boolean).join(" · ")));
 }
@@ -225,7 +222,8 @@ function showPrograms() {
   };
   const row = (at) => node("tr", { class: isAlive(at) ? "alive" : "" }, shown.map((column) => node(column.row ? "th" : "td", { scope: column.row ? "row" : null, class: column.kind }, column.cell(at))));
   const { low, high, x } = differences();
-  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { width: 230, height: 16 }, ticks(low, high, 3).map((t) => label(x(t, 230), 11, "middle", t === 0 ? "0" : score(t).replace(/\.?0+$/, "")))))));
+  const W = forestWidth();
+  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { class: "axis", width: W, height: 16 }, ticks(low, high, W < 200 ? 2 : 3).map((t) => label(x(t, W), 11, "middle", t === 0 ? "0" : score(t).replace(/\.?0+$/, "")))))));
   const table = node("table", { class: "main" }, node("thead", {}, node("tr", {}, shown.map(head))), node("tbody", {}, sorted().map(row), axis));
   $("programs").replaceChildren(table);
   const { tests, clusters, n } = family();
