@@ -10,8 +10,10 @@ from ragbench.experiments.runs.runner import ask
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics.errors import Cause, cause_of
 from ragbench.metrics.text import answer_kind, is_refusal
-from ragbench.programs import DirectRAG, ReActRAG, SelfRAG
 from ragbench.programs.core import RAGProgram
+from ragbench.programs.react import ReActRAG
+from ragbench.programs.self_rag.program import SelfRAG
+from ragbench.programs.vanilla import DirectRAG
 from ragbench.record import Record
 from tests.fakes import Script, ScriptedLM
 from tests.metrics.records import failure, record, search

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from ragbench.programs import MARAG, RAISF, RAGentA
+from ragbench.programs.workflow.ma_rag import MARAG
+from ragbench.programs.workflow.ra_isf import RAISF
+from ragbench.programs.workflow.rag_enta import RAGentA
 from tests.fakes import Asked, Reply, plausible
 from tests.programs.shelf import COUNTY, TOWN, ask, check, shelf, shown, step
 

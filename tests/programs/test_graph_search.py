@@ -10,9 +10,11 @@ from ragbench.context import current, use
 from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
-from ragbench.programs import PROGRAMS, IRCoT, VanillaRAG
+from ragbench.programs import PROGRAMS
 from ragbench.programs.core.indexed import index_facts, prepare_all
 from ragbench.programs.core.program import calls_of
+from ragbench.programs.ircot import IRCoT
+from ragbench.programs.vanilla import VanillaRAG
 from ragbench.programs.wrappers import FormRepaired
 from ragbench.retrievers import Corpus, make_retriever
 from tests.fakes import ScriptedLM, plausible

@@ -10,8 +10,12 @@ import pytest
 from ragbench.context import current, use
 from ragbench.ledger import open_ledger
 from ragbench.lms.adapters import make_adapter
-from ragbench.programs import PROGRAMS, LightRAG, LinearRAG, MemoRAG, TreeRAG
+from ragbench.programs import PROGRAMS
 from ragbench.programs.core.indexed import IndexProgram, index_facts
+from ragbench.programs.light_rag import LightRAG
+from ragbench.programs.linear_rag import LinearRAG
+from ragbench.programs.tree_rag import TreeRAG
+from ragbench.programs.workflow.memo_rag import MemoRAG
 from ragbench.programs.wrappers import FormRepaired
 from ragbench.retrievers import Corpus, Passage, Retriever, make_retriever
 from ragbench.retrievers.lm_index import GistIndex, by_pattern

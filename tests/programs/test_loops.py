@@ -11,8 +11,10 @@ import pytest
 
 from ragbench.errors import ConfigError
 from ragbench.passages import Corpus, Passage
-from ragbench.programs import AdaptiveRAG, MultiQueryRAG, VanillaRAG
 from ragbench.programs.ircot import AllLeftOutError, IRCoT
+from ragbench.programs.multi_query import MultiQueryRAG
+from ragbench.programs.vanilla import VanillaRAG
+from ragbench.programs.workflow.adaptive_rag import AdaptiveRAG
 from ragbench.programs.workflow.flare import FLARE
 from ragbench.retrievers.factory import make_retriever
 from tests.fakes import never_parses

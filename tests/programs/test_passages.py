@@ -6,9 +6,10 @@ import pytest
 
 from ragbench.errors import KnobError
 from ragbench.passages import Passage
-from ragbench.programs import CRAG, RQRAG, FaithfulRAG, SelfRAG
-from ragbench.programs.workflow.crag import strips_of
-from ragbench.programs.workflow.faithful_rag import pieces_of
+from ragbench.programs.self_rag.program import SelfRAG
+from ragbench.programs.workflow.crag import CRAG, strips_of
+from ragbench.programs.workflow.faithful_rag import FaithfulRAG, pieces_of
+from ragbench.programs.workflow.rq_rag import RQRAG
 from ragbench.signatures import QUERY_ACTIONS
 from tests.fakes import Asked, Reply
 from tests.programs.shelf import COUNTY, TOWN, ask, check, ended, queries, rules, shelf, shown, step

@@ -9,8 +9,14 @@ from ragbench.context import current, use
 from ragbench.errors import DataError
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.runs.context import build
-from ragbench.programs import MAINRAG, PROGRAMS, GoldRAG, HyDE, IterRetGen, SearchO1, SelfAsk
+from ragbench.programs import PROGRAMS
 from ragbench.programs.core.question_state import Questions
+from ragbench.programs.gold import GoldRAG
+from ragbench.programs.hyde import HyDE
+from ragbench.programs.iter_retgen import IterRetGen
+from ragbench.programs.search_o1 import SearchO1
+from ragbench.programs.self_ask import SelfAsk
+from ragbench.programs.workflow.main_rag import MAINRAG
 from ragbench.retrievers import make_retriever
 from tests.programs.shelf import COUNTY, TOWN, ask, check, converse, rules, shelf, shown, step
 
