@@ -12,10 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 
@@ -175,26 +173,6 @@ def test_a_reader_that_leaves_changes_nothing_of_what_a_command_does(
     assert both or bool(printed) == (words == "list nothing")
     if words == "eval":
         assert len(read_records(out).finished) == 3
-
-
-def test_the_demo_serves_four_recorded_runs_until_ctrl_c(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-m", "ragbench", "report", "--demo", "--port", "0", "--no-browser"],
-        stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "TMPDIR": str(tmp_path)},
-    ) as demo:  # fmt: skip
-        address = demo.stdout.readline().split()[0]
-        with urlopen(f"{address}data") as answer:
-            data = answer.read().decode()
-        with urlopen(f"{address}piece/0/0") as answer:
-            assert "system" in answer.read().decode(), "prompts are kept"
-        demo.send_signal(signal.SIGINT)
-        assert demo.stdout.read() == "stopped\n"
-    for name in ("vanilla", "ircot", "react", "vanilla-compiled"):
-        assert f"runs/{name}" in data
-    assert demo.returncode == 0
-    assert not any(tmp_path.iterdir()), "what was unpacked is gone"
-    assert len(files("ragbench.cli").joinpath("demo.zip").read_bytes()) < 300_000
 
 
 def test_unbuffered_output_comes_at_once(place: Place) -> None:
