@@ -26,7 +26,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import dspy
 from dspy import AdapterParseError, CodeInterpreterError, LMError
@@ -37,21 +37,20 @@ from ragbench.data.base import as_json, jsonable
 from ragbench.errors import (
     DataError,
     LimitsError,
-    LMUnavailableError,
     MissingExtraError,
     NoAnswerError,
     RunError,
     StoppedError,
 )
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.progress import SILENT, Forecast, ProgressListener
+from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, card_for, may_bring_lms, ready
+from ragbench.experiments.runs.preparation import exhaustive_retrieval, prepare
 from ragbench.experiments.runs.reuse import reuse_line
 from ragbench.experiments.runs.shards import ask_in_shards, check_spread, is_spread
-from ragbench.experiments.runs.summary import HEADLINE, SUMMARY, Evaluation
+from ragbench.experiments.runs.summary import HEADLINE_SCORES, SUMMARY, Evaluation
 from ragbench.experiments.store import (
     DATABASE,
-    PREPARATION,
     RunCard,
     RunFolder,
     Store,
@@ -60,10 +59,9 @@ from ragbench.experiments.store import (
     put_price,
     write_json,
 )
-from ragbench.ledger import OpenLedger, open_ledger
+from ragbench.ledger import OpenLedger
 from ragbench.lms.calls import (
     CallRefusedError,
-    LimitReachedError,
     active,
     check_limits,
     keeps_limits,
@@ -72,15 +70,13 @@ from ragbench.lms.calls import (
     unmetered_reason,
 )
 from ragbench.logs import fields, get
-from ragbench.metrics import get_metric
 from ragbench.metrics.efficiency import as_if
-from ragbench.programs.core.indexed import index_facts, prepare_all
+from ragbench.programs.core.indexed import index_facts
 from ragbench.programs.core.program import done_so_far
 from ragbench.programs.core.question_state import CurrentExample
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
 from ragbench.redact import redact
-from ragbench.retrievers import IndexStore, PerQuestion
-from ragbench.user_code import contained, message_of, wrap_user_errors
+from ragbench.user_code import contained, message_of
 
 _log = get(__name__)
 
@@ -103,14 +99,6 @@ _EXAMPLE_FIELDS = (
 )  # fmt: skip
 #: Fields of a prediction that not every program fills.
 _OPTIONAL_FIELDS = ("in_context", "citations", "plan", "facts", "tree")
-
-
-class Writer(Protocol):
-    """Interface of a `Store`. A shard implements it by sending each write to the command."""
-
-    def write(self, record: Record) -> None: ...
-    def file_call(self, qid: str, call: Call) -> None: ...
-    def keep(self, text: str) -> str: ...
 
 
 def evaluate(
@@ -243,61 +231,10 @@ def _answer(
                 store.put_card(card.model_copy(update={"negotiated": negotiated}))
 
 
-def exhaustive_retrieval(run_context: RunContext) -> bool:
-    """Return True if one search returns every passage for more than half of the questions."""
-    program = run_context.program
-    retriever = run_context.retriever
-    if not program.chooses or "k" in program.unread:
-        return False
-    sizes = [len(retriever.corpus)]
-    if isinstance(retriever, PerQuestion):
-        sizes = list(map(len, retriever.corpus.contexts.values()))
-    reached = sum(0 < size <= program.knobs.k for size in sizes)
-    return 2 * reached > len(sizes)
-
-
-def prepare(
-    run_context: RunContext,
-    todo: Sequence[dspy.Example],
-    store: Writer,
-    watch: ProgressListener = SILENT,
-) -> None:
-    """Build or load the index, and the parts of the program that all questions share.
-
-    The folder records these calls separately from those of the questions.
-
-    Args:
-        run_context: The run.
-        todo: Questions to run.
-        store: Receiver of the calls.
-        watch: The receiver of progress.
-
-    Raises:
-        StoppedError: A limit was reached before the preparation was complete.
-        LMUnavailableError: An LM or an embedding server failed.
-    """
-    program = run_context.program
-    ahead = [example.question for example in todo]
-    try:
-        also = partial(store.file_call, PREPARATION)
-        with open_ledger(also) as ledger:
-            progress = Forecast(watch, ledger.calls)
-            run_context.retriever.build(IndexStore(), progress)
-            with wrap_user_errors(program, f"the preparation of {program.name}"):
-                prepare_all(program, ahead, progress)
-    except LimitReachedError:
-        check_limits()
-    except dspy.LMError as error:
-        raise LMUnavailableError(
-            f"cannot build the index or shared parts: {type(error).__name__}: "
-            f"{redact(str(error))}; finished calls are saved, and the same command continues"
-        ) from error
-
-
 def ask_all(
     run_context: RunContext,
     todo: Sequence[dspy.Example],
-    store: Writer,
+    store: Store,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> None:
     """Run `todo` in the threads of this process and write the records.
@@ -487,7 +424,7 @@ def make_record(
         counts=dict(sorted(prediction.counts.items())),
         **optional,
     )
-    record.scores.update({name: get_metric(name).score(record) for name in HEADLINE})
+    record.scores.update({name: score(record) for name, score in HEADLINE_SCORES.items()})
     return record
 
 

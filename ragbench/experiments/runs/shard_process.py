@@ -20,7 +20,8 @@ from ragbench.errors import (
     StoppedError,
 )
 from ragbench.experiments.runs.context import ready
-from ragbench.experiments.runs.runner import ask_all, prepare
+from ragbench.experiments.runs.preparation import prepare
+from ragbench.experiments.runs.runner import ask_all
 from ragbench.experiments.runs.shards import ENDING_S, Job, Message, Send
 from ragbench.experiments.store import Statement, Store
 from ragbench.lms.calls import spending

@@ -36,6 +36,7 @@ T = TypeVar("T")
 SUMMARY = "summary.json"
 #: Metrics that every run shows; all others are computed on request.
 HEADLINE = ("em", "f1")
+HEADLINE_SCORES = {name: get_metric(name).score for name in HEADLINE}
 #: Metrics shown next to the scores: every gold passage was in the LM's context, and the searches
 #: retrieved every gold passage.
 GOLD_IN_CONTEXT = "gold_in_context"

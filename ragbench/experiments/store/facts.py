@@ -31,6 +31,9 @@ STORED_METRICS = (
     *("retrievals", "critical_path_calls", "critical_path_s", "answer_rate"),
 )
 
+_SCORES = {name: get_metric(name).score for name in STORED_METRICS}
+#: Metrics that are columns of the table `facts` too.
+_COLUMNS = ("gold_in_context", "all_recall", "cost_usd")
 #: Columns of a record: no answer, failure, stop reason and question.
 failed = attrgetter("failed")
 failure_of = attrgetter("failure")
@@ -125,8 +128,7 @@ def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object,
     calls = list(map(price, record.ledger.calls))
     if calls != record.ledger.calls:
         record = replace(record, ledger=Ledger(calls, record.ledger.path))
-    names = ("gold_in_context", "all_recall", "cost_usd")
-    columns = [get_metric(name).score(record) for name in names]
+    columns = [_SCORES[name](record) for name in _COLUMNS]
     value = facts_of(record)
     qtype = encodable(record.qtype) or None
     return (*columns, qtype, record.hops, value, digest_of(value))
@@ -135,7 +137,7 @@ def row_of_facts(record: Record, price: Callable[[Call], Call]) -> tuple[object,
 def facts_of(record: Record) -> str:
     """Return the facts of `record` as JSON."""
     spent = spending(record)
-    scores = {name: get_metric(name).score(record) for name in STORED_METRICS}
+    scores = {name: score(record) for name, score in _SCORES.items()}
     facts = {
         "question": record.question,
         "failed": record.failed,
@@ -190,8 +192,8 @@ def stored_columns() -> Mapping[Column, Callable[[Facts], Any]]:
         spending: attrgetter("spending"),
         varies_with: attrgetter("varies_with"),
     }
-    for name in STORED_METRICS:
-        columns[get_metric(name).score] = _member("scores", name)
+    for name, score in _SCORES.items():
+        columns[score] = _member("scores", name)
     for name, group in GROUPINGS.items():
         columns[group] = _member("groups", name)
     return columns
