@@ -197,6 +197,10 @@ class StoredRecords(Mapping[str, Record]):
         """Compute several columns and parse every record at most once."""
         self._rows.compute(functions, [rows[-1] for rows in self._attempts.values()])
 
+    def free_facts(self) -> None:
+        """Free the memory of facts. Computed columns stay, and others read the facts again."""
+        self._rows.__dict__.pop("facts", None)
+
     def only(self, qids: Iterable[str]) -> Self:
         """Return the records of the questions `qids`, in that order, without missing ones."""
         attempts = {}

@@ -155,6 +155,7 @@ def _opened(
         return unchanged
     run = Evaluation(store.RunFolder(folder))
     run.read(columns)
+    run.records.free_facts()
     opened[folder] = (state, run)
     return run
 
