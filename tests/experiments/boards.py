@@ -6,7 +6,7 @@ python -m tests.experiments.boards FOLDER
 import json
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,13 @@ def sidecar(seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sweep(folder: Path, n: int = 60) -> None:
-    """A sweep of 24 cells: four programs, three depths, two retrievers."""
+FOUR = ("vanilla", "ircot", "react", "lookahead")
+
+
+def sweep(folder: Path, n: int = 60, programs: Sequence[str] = FOUR) -> None:
+    """A sweep of some programs, three depths and two retrievers: six cells a program."""
     cells = []
-    for name in ("vanilla", "ircot", "react", "lookahead"):
+    for name in programs:
         for k in (3, 5, 10):
             for retriever in ("bm25", "dense"):
                 label = f"{name} k={k} {retriever}"

@@ -11,6 +11,7 @@ from ragbench.experiments.cells.sweep_file import Sweep, load_sweep
 from ragbench.experiments.config import make_config
 from ragbench.experiments.runs.context import RunContext, ready
 from ragbench.record import Record
+from tests.experiments import boards
 from tests.experiments.scored_runs import four, make_run, study
 from tests.fake_server import FakeServer
 from tests.kills import script, write_questions
@@ -29,6 +30,20 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Five finished runs over 60 questions, to be read only."""
     return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="session")
+def eight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of eight runs, to be read only."""
+    folder = tmp_path_factory.mktemp("eight")
+    boards.eight(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A verdict with its compiles, to be read only."""
+    return boards.verdict(tmp_path_factory.mktemp("verdict"))
 
 
 @pytest.fixture(scope="session")

@@ -117,7 +117,7 @@ def test_a_sweep_of_24_cells_takes_20_lines_of_80_columns(
     assert len(lines) <= 20, text
     assert max(map(len, lines)) <= 80, text
     for name in ("vanilla", "ircot", "react", "lookahead"):
-        assert sum(line.strip().startswith(name) for line in lines) == 2
+        assert sum(line.startswith(f"  {name} ") for line in lines) == 2
     assert text.count(" base\n") + text.count(" base ") == 1
 
 

@@ -49,12 +49,6 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def decided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A verdict with its compiles."""
-    return boards.verdict(tmp_path_factory.mktemp("verdict"))
-
-
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
     """Opens the page of some runs; at the end it must have complained of nothing."""
@@ -342,22 +336,20 @@ def _lab(linear: Any) -> Any:
 
 
 def test_sweep_is_a_matrix_of_programs_and_settings(show: Open, tmp_path: Path) -> None:
-    boards.sweep(tmp_path, n=8)
+    boards.sweep(tmp_path, n=8, programs=("vanilla", "ircot"))
     page = show([tmp_path])
     table = page.locator("#experiment table.matrix")
     groups = table.locator("tbody th[scope=rowgroup]").all_inner_texts()
     assert groups == ["retriever=bm25", "retriever=dense"]
-    assert table.locator("tbody tr").count() == 2 * (1 + 4)
+    assert table.locator("tbody tr").count() == 2 * (1 + 2)
     assert table.locator("thead th").all_inner_texts() == ["k=3", "k=5", "k=10"]
-    assert table.locator("tbody small", has_text="baseline").count() == 4
+    assert table.locator("tbody small", has_text="baseline").count() == 2
 
 
-def test_program_without_a_test_is_not_drawn_as_not_worse(show: Open, tmp_path: Path) -> None:
-    page = show([boards.verdict(tmp_path)])
+def test_program_without_a_test_is_not_drawn_as_not_worse(show: Open, decided: Path) -> None:
+    page = show([decided])
     filled = page.evaluate("data.programs.filter((p) => isAlive(p.at)).map((p) => p.key)")
     assert filled == ["A"]
-    rows = page.locator("#programs tbody tr").all_inner_texts()
-    assert len(rows) >= 5
 
 
 def test_hostile_text_is_text(show: Open, tmp_path: Path) -> None:

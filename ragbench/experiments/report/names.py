@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ragbench.experiments.report.table import counted
 from ragbench.experiments.runs.settings import lm_name, settings_of
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
@@ -147,7 +148,7 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
     settings = list(map(settings_of, cards))
     aliases = lm_aliases(cards)
     data = {card.data.name for card in cards}
-    words = [f"{questions:,} questions"]
+    words = [counted(questions, "question")]
     if len(data) == 1:
         words = [*data, *words]
     kinds = {card.data.setting for card in cards}
