@@ -240,7 +240,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def one_line(text: str) -> str:
-    """Return `text` as one line without control characters and keys, shortened if long."""
+    """Return `text` as one printable line without API keys; a long one loses its middle."""
     from ragbench.experiments.report.table import printable
 
     line = printable(" ".join(redact(text).split()))

@@ -29,6 +29,9 @@ from ragbench.passages import Corpus, Passage, PassageSource, View
 from ragbench.settings import DataSettings
 from ragbench.text_normalization import is_unspaced, words
 
+#: Data sets whose files differ only in optional fields.
+_ONE_LAYOUT = {"hotpotqa", "2wikimultihopqa"}
+
 
 def default_view(dataset: str) -> View:
     """Return the default unit of retrieval of a data set."""
@@ -108,12 +111,25 @@ def load_dataset(spec: DataSettings) -> Dataset:
         value = getattr(spec, name)
         if value != DataSettings.model_fields[name].default and not is_read:
             raise ConfigError(f"{name}={value!r} has no effect on the data {spec.dataset}")
+    if source.layouts and not spec.field:
+        for path in files.values():
+            _check_layout(path, spec.dataset)
     dataset = replace(source.load(spec), is_own=spec.is_own)
     if spec.unanswerable is not None:
         dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
     if spec.rename_entities is not None:
         dataset = rename_entities(dataset, spec.rename_entities)
     return dataset
+
+
+def _check_layout(path: Path, dataset: str) -> None:
+    """Raise DataError if `path` has the layout of another published data set."""
+    layout = detect_layout(path, dataset)
+    if layout in (None, "jsonl", dataset) or {layout, dataset} == _ONE_LAYOUT:
+        return
+    raise DataError(
+        f"{path} has the layout of {layout}, not of {dataset}; give --dataset {layout}"
+    )
 
 
 def question_files(spec: DataSettings) -> dict[Split | None, Path]:
@@ -151,8 +167,13 @@ def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Ro
             yield row._replace(split=split)
 
 
-def detect_layout(path: Path) -> str | None:
-    """Return the data set with the layout of a question file, else None."""
+def detect_layout(path: Path, first: str = "") -> str | None:
+    """Return the data set with the layout of a question file, else None.
+
+    Args:
+        path: The question file.
+        first: Data set that is returned if the file has all fields of one of its layouts.
+    """
     try:
         record = next(iter(read_rows(path)), None)
     except DataError:
@@ -162,6 +183,8 @@ def detect_layout(path: Path) -> str | None:
     best: tuple[int, str | None] = (0, None)  # The layout with the most matching fields.
     for name, source in DATASETS:
         for fields in source.layouts:
+            if name == first and fields <= record.data.keys():
+                return name
             names_question = "question" in record.data or len(fields) > 1
             if len(fields) > best[0] and fields <= record.data.keys() and names_question:
                 best = (len(fields), name)

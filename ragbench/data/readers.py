@@ -79,7 +79,7 @@ def read_rows(path: Path, encoding: str = "") -> Iterator[Row]:
         empty = False
         yield Row(f"{path}: {place}", record)
     if empty:
-        raise DataError(f"{path}: holds no record")
+        raise DataError(f"{path}: the file has no records")
     if check_regular(path) != before:
         raise DataError(f"{path}: changed while it was read; run this again when it is whole")
 

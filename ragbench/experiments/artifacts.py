@@ -203,7 +203,7 @@ def read_sidecar(folder: Path) -> Sidecar:
                 f"{folder} holds an unfinished compile; give its command again to finish"
             )
         raise RunError(
-            f"{folder} is no compiled program: it has no {SIDECAR}; see ragbench compile"
+            f"{folder} is not a compiled program ({SIDECAR} is missing); see ragbench compile"
         )
     stored = read_object(path).get("format")
     if stored != FORMAT:

@@ -145,7 +145,7 @@ def read_run(path: Path) -> dict[str, list[str]]:
     if path.suffix.lower() == ".json":
         content = read_json(path)
         if not isinstance(content, dict) or not all(isinstance(v, dict) for v in content.values()):
-            raise DataError(f"{path}: must hold scores by passage by query, as BEIR writes them")
+            raise DataError(f"{path}: must map queries to scores by passage, as BEIR does")
         for qid, by_passage in content.items():
             for pid, score in by_passage.items():
                 scores.setdefault(qid, {})[pid] = _score(path, qid, score)
@@ -173,7 +173,7 @@ def _score(path: Path, where: str, text: Any) -> float:
     with suppress(TypeError, ValueError):
         score = float(text)
     if math.isnan(score):
-        raise DataError(f"{path}: {where}: the score {str(text)[:40]!r} is no number")
+        raise DataError(f"{path}: {where}: the score {str(text)[:40]!r} is not a number")
     return score
 
 

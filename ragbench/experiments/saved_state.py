@@ -75,7 +75,7 @@ def read_state(path: Path) -> dict[str, dict[str, Any]]:
     entries = state.values()
     are_parts = all(isinstance(entry, dict) for entry in entries)
     if not are_parts or not any("signature" in entry for entry in entries):
-        raise RunError(f"{path} is no state of a program: it has no predictors; {_CURE}")
+        raise RunError(f"{path} is not the state of a program: it has no predictors; {_CURE}")
     return state
 
 
@@ -119,8 +119,8 @@ def load_state_file(path: Path, program: RAGProgram) -> None:
             ", ".join(sorted(models)),
         )
     _log.warning(
-        "%s does not say which questions it was compiled with: whether those asked are held out "
-        "is not known",
+        "%s does not list the questions that it was compiled with: whether these are held out "
+        "is unknown",
         path,
     )
 

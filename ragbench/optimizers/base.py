@@ -172,7 +172,10 @@ class Optimizer(ABC):
         return identity
 
     def check(self, size: Size) -> None:
-        """Check that the optimizer can run at `size`.
+        """Check that the optimizer's package is installed and that there are enough questions.
+
+        Args:
+            size: Number of predictors, training questions and validation questions.
 
         Raises:
             ConfigError: There are too few questions.

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -327,3 +328,21 @@ def test_the_full_set_of_musique_has_both_of_each_question(write):
         load_dataset(
             DataSettings(dataset="musique", data_file=write([*MUSIQUE, MUSIQUE[0]], "twice.jsonl"))
         )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "layout", "record"),
+    [
+        ("hotpotqa", "musique", {"id": "1", "question": "Who?", "answer": "Ann",
+                                 "paragraphs": [], "question_decomposition": []}),
+        ("graphrag_bench", "hotpotqa", {"_id": "1", "question": "Who?", "answer": "Ann",
+                                        "supporting_facts": [], "context": []}),
+    ],
+)  # fmt: skip
+def test_load_dataset_of_another_layout_is_refused(
+    tmp_path: Path, dataset: str, layout: str, record: dict[str, Any]
+) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    with pytest.raises(DataError, match=f"has the layout of {layout}.*give --dataset {layout}"):
+        load_dataset(DataSettings(dataset=dataset, data_file=path))

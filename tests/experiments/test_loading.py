@@ -90,7 +90,7 @@ def test_a_module_of_ones_own_is_given_with_its_folder(served: tuple[FakeServer,
     server, lm = served
     retriever = rb.make_retriever("bm25", passages=TEXTS)
     folder = compiled(lm, Searches(retriever), corpus=None)
-    with pytest.raises(ConfigError, match="external code, which is loaded only where it is named"):
+    with pytest.raises(ConfigError, match="needs the external code"):
         rb.load_program(folder, retriever=retriever)
     with pytest.raises(RunError, match="not vanilla"):
         rb.load_program(folder, retriever=retriever, program="vanilla")
@@ -118,6 +118,6 @@ def test_what_a_folder_may_not_say_is_asked_of_the_person(
 
     assert "give compiled=" in message(run)
     assert "not the compiled program that" in message(run, compiled=other)
-    assert "no compiled program" in message("absent")
+    assert "not a compiled program" in message("absent")
     assert "rb.make_retriever('bm25'" in message(folder, retriever="bm25")
-    assert "leave compiled out" in message(folder, compiled=other)
+    assert "omit compiled" in message(folder, compiled=other)

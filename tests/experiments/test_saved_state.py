@@ -95,7 +95,7 @@ def test_an_lm_in_a_state_is_said_and_not_followed(caplog: pytest.LogCaptureFixt
         assert not run.failed
         assert (len(server.hits), len(other.hits)) == (2, 0)
     assert "saved with the LM openai/strong" in caplog.text
-    assert "held out is not known" in caplog.text
+    assert "held out is unknown" in caplog.text
 
 
 @pytest.mark.parametrize("command", ["eval", "ask", "choose"])

@@ -87,7 +87,7 @@ COMPILED = {"optimizer": "bootstrap"}
         ({"matrix": {"set.max_steps": [3]}}, "are written set: {max_steps: ...}"),
         ({"matrix": {"variant": ["paper"]}}, "write set: {variant:"),
         ({"compile": {"preset": "light"}}, "write preset: ..."),
-        ({"baseline": {"program": "react"}}, "is no cell; the cells: vanilla"),
+        ({"baseline": {"program": "react"}}, "is not a cell; choose from: vanilla"),
         ({"metrics": ["f2"]}, "no metric named 'f2'"),
     ],
 )

@@ -254,7 +254,7 @@ def test_arguments_of_a_module_are_said_by_the_person_too(tmp_path: Path) -> Non
     path = tmp_path / "own.py"
     path.write_text("import dspy\nclass Own(dspy.Module):\n    pass\n")
     stored = {"program": f"{path}:Own", "set": {"init": {"url": "http://127.0.0.1:9/"}}}
-    with pytest.raises(ConfigError, match="external code, which is loaded only where it is named"):
+    with pytest.raises(ConfigError, match="needs the external code"):
         make_config({}, stored=stored)
     with pytest.raises(ConfigError, match="give --set init="):
         make_config({"program": f"{path}:Own"}, stored=stored)

@@ -119,7 +119,7 @@ def test_rankings_of_another_system_are_measured(content: str, name: str, tmp_pa
     ("content", "says"),
     [
         ("q0 p0 1.5\n", "line 1: has 3 columns, not those of a TREC run"),
-        ("q0 Q0 p0 1 high bm\n", "the score 'high' is no number"),
+        ("q0 Q0 p0 1 high bm\n", "the score 'high' is not a number"),
         ("x Q0 p0 1 1 bm\n", "its ids, such as 'x', must be theirs, such as 'q0'"),
         ("q0 Q0 zz 1 1 bm\n", "ranks no passage of the corpus; its ids, such as 'zz'"),
     ],

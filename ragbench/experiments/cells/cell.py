@@ -161,7 +161,7 @@ def read_experiment(folder: Path, kind: Kind | None = None) -> Experiment:
     """
     path = folder / EXPERIMENT
     if not path.is_file():
-        raise RunError(f"{folder} holds no finished {kind or 'experiment'}: it has no {EXPERIMENT}")
+        raise RunError(f"{folder} has no finished {kind or 'experiment'} ({EXPERIMENT} is missing)")
     version = read_object(path).get("version")
     if version != VERSION:
         raise RunError(f"{path} has version {version}, not {VERSION}; run the experiment again")

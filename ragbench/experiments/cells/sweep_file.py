@@ -293,7 +293,7 @@ def _pairs(cells: Sequence[Cell], baseline: Fields, axes: set[str]) -> dict[str,
         values["optimizer"] = None
     bases = [cell for cell in cells if _alike(cell.leaves, values, values)]
     if not bases:
-        raise ConfigError(f"baseline {baseline} is no cell; the cells: {_names(cells)}")
+        raise ConfigError(f"baseline {baseline} is not a cell; choose from: {_names(cells)}")
     pairs = {}
     for cell in (cell for cell in cells if cell not in bases):
         candidates = bases

@@ -129,8 +129,8 @@ class Shared:
             if not all(of_question[qid] for qid in qids):
                 return qids, scores
         raise CompareError(
-            f"{metric}: no question has it in every run; `ragbench score` fills what a judge or an "
-            "attribution gives, else choose another metric"
+            f"{metric}: no question has a score in every run; compute it with `ragbench score`, or "
+            "choose another metric"
         )
 
     def compare(self, a: Arm, b: Arm, metric: str, method: Method | None = None) -> Comparison:

@@ -185,7 +185,7 @@ def _hashed(path: str, digest: Callable[[Path], str]) -> str:
 def _file(path: Path) -> str:
     stat = path.stat()
     if not S_ISREG(stat.st_mode):
-        raise ValueError(f"{path} is no file")  # a pipe would be waited for
+        raise ValueError(f"{path} is not a file")  # a pipe would be waited for
     return _digest(path, stat.st_size, stat.st_mtime_ns)
 
 
@@ -254,5 +254,5 @@ def file_within(folder: Path, name: str) -> Path:
     if Path(name).name != name or place.parent != folder.resolve():
         raise ValueError(f"{name!r} leads out of {folder}, which must hold its files itself")
     if place.exists() and not place.is_file():
-        raise ValueError(f"{path} is no file")
+        raise ValueError(f"{path} is not a file")
     return path

@@ -51,17 +51,17 @@ def check_stored(fields: Fields, owner: str, stated: Fields) -> None:
         if name not in MAY_SET:
             raise ConfigError(
                 f"{owner} sets {name}={_shown(value)}, and a stored folder may set "
-                f"{', '.join(MAY_SET)} alone; give {name} yourself if you trust it"
+                f"only {', '.join(MAY_SET)}; give {name} yourself if you trust it"
             )
     program = str(fields.get("program") or stated.get("program") or "")
     if is_external(program) and stated.get("program") != program:
         raise ConfigError(
-            f"{owner} is of {program}: external code, which is loaded only where it is named; "
+            f"{owner} needs the external code {program}; "
             f"give --program {program} if you trust it"
         )
     knobs = fields.get("set") or {}
     if not isinstance(knobs, Mapping):
-        raise ConfigError(f"{owner} sets set={_shown(knobs)}, which is no mapping of knobs")
+        raise ConfigError(f"{owner} sets set={_shown(knobs)}, which is not a mapping of knobs")
     if program:
         check_stored_knobs(program, knobs, owner, stated.get("set") or {})
         return

@@ -68,11 +68,11 @@ def mean_row(
 
 
 def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, float | None]:
-    """Return the scores of runs under a protocol as a row.
+    """Return the mean scores of runs by the measures of a published evaluation.
 
     Args:
         runs: Runs to average over.
-        protocol: The protocol.
+        protocol: Measures of that evaluation.
 
     Returns:
         The means. There is an interval only for a single run.

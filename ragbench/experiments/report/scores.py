@@ -223,7 +223,7 @@ def _who_says(run: Errors) -> str:
 
 
 def _example_lines(run: Errors, show: int, cause_shown: str | None) -> list[str]:
-    """Return the first `show` examples of each cause, by qid."""
+    """Return lines with the first `show` examples of each cause, with their ids."""
     by_cause: dict[str, list[tuple[Record, Cause]]] = {}
     for record, cause in run.wrong:
         if cause_shown in (None, cause.name, cause.level):

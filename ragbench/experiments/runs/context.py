@@ -241,7 +241,7 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     if main and config.temperature not in ("none", 0) and not sent:
         raise ConfigError(
             f"temperature={config.temperature} has no effect: {lm.model} does not accept it; "
-            "leave it out, or give none"
+            "omit it, or give none"
         )
     check_price(
         lm.model,

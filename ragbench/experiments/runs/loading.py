@@ -119,7 +119,7 @@ def load_program(
             votes = settings.get("votes")
     else:
         if compiled is not None:
-            raise ConfigError(f"{folder} is no run; leave compiled out")
+            raise ConfigError(f"{folder} is not a run; omit compiled")
         compiled = compiled_folder(folder)
         fields = {"program": label, **compiled_fields(compiled, label)}
         if fields["program"] is None:
@@ -147,6 +147,6 @@ def _check_compiled(run: Path, digest: str, named: Any, compiled: Path | None) -
     try:
         actual = compiled_digest(compiled)
     except (OSError, ValueError) as error:
-        raise RunError(f"{compiled} is no compiled program: {error}") from None
+        raise RunError(f"{compiled} is not a compiled program: {error}") from None
     if actual.removeprefix("sha256:") != digest.removeprefix("sha256:"):
         raise RunError(f"{compiled} is not the compiled program that {run} was of")

@@ -235,7 +235,7 @@ class ToolLoop:
         )
 
     def _copied(self, turn: Turn) -> str:
-        """Return the event of an answer that copies earlier text. Blank if it does not."""
+        """Return the name of the event if the answer copies earlier text, else ""."""
         answer = normalise_answer(turn.answer)
         if turn.answer in {step.observation for step in self.done}:
             return "copied_observation"

@@ -53,7 +53,7 @@ class CompletedStep:
 
     @property
     def line(self) -> str:
-        """The step as later calls see it. A failed step includes all of its notes."""
+        """The step as one line for later calls: task, answer, rating and notes."""
         result = "unknown"
         before_notes = "; found: "
         if self.success:  # notes disambiguate entities of the same name

@@ -47,7 +47,7 @@ class LocalEmbedder(Embedder):
 
     @cached_property
     def _files(self) -> tuple[Path, Path]:
-        """Model and tokenizer. Downloads them at first use."""
+        """Paths of the model and of its tokenizer. A named model is downloaded at first use."""
         if self._is_folder:
             folder = Path(self._name).expanduser()
             return folder / "model.onnx", folder / "tokenizer.json"

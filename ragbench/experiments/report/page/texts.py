@@ -26,7 +26,7 @@ _RANGE = 4
 
 
 def empty_texts() -> Json:
-    """Return the texts of a page without any record."""
+    """Return the texts that the page shows before the first record exists."""
     nothing: Parts = [("", "Not asked here.")]
     return {
         "title": "ragbench: no record yet",
