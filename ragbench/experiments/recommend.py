@@ -23,18 +23,44 @@ from ragbench.experiments.compare.family import (
     or_infinite,
 )
 from ragbench.experiments.compare.paired import Shared, read_for
+from ragbench.experiments.letters import joined, letter_ranges
 from ragbench.experiments.runs.summary import Evaluation
 
 #: Smallest gain in the mean that justifies a more expensive program.
 MIN_GAIN = 0.05
+#: Maximum number of names in a list; of more, the sentence has the number.
+_NAMES = 3
+#: Maps a cost to the words for a lower one, and for the lowest.
+_LESS = {
+    "cost_usd": "costs {} % less",
+    "tokens": "takes {} % fewer tokens",
+    "calls": "makes {} % fewer calls",
+}
+_LEAST = {
+    "cost_usd": "at the lowest cost",
+    "tokens": "with the fewest tokens",
+    "calls": "with the fewest calls",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RankedProgram(ProgramStatistics):
-    """A program in an advice: its standing, its name, and what the advice says of it."""
+    """A program in an advice: its standing, its name, and what the advice says of it.
+
+    Attributes:
+        label: Name of the program, with its letter if it has one.
+        key: Letter of the program, for lists in a sentence.
+        why: What the advice says of it.
+    """
 
     label: str
+    key: str = ""
     why: str = ""
+
+    @property
+    def subject(self) -> str:
+        """The label before a verb: "A, ircot," if it is a letter and a name."""
+        return f"{self.label}," if self.key not in ("", self.label) else self.label
 
     def cost(self, measure: str) -> float:
         """Return the mean per question by `measure`; infinite if unknown."""
@@ -49,6 +75,11 @@ class RankedProgram(ProgramStatistics):
         """
         return self.cost(measure) < rival.cost(measure) < math.inf
 
+    @property
+    def is_worse(self) -> bool:
+        """True if this program is significantly worse than the best one."""
+        return self.to_best is not None and self.to_best.outcome == "worse"
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -58,11 +89,13 @@ class Choice:
         use: The program to use. None if the questions do not tell.
         rival: The program that prevents an advice. None if there is an advice.
         against: The program that the rival cannot be told from.
+        rivals: Every program that may gain enough over the best.
     """
 
     use: int | None
     rival: int | None = None
     against: int | None = None
+    rivals: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +113,7 @@ class Advice:
         best: The best mean of the programs whose right answers mostly have gold in context.
         rival: The program that prevents an advice. None if there is an advice.
         against: The program that the rival cannot be told from.
+        rivals: Every program that may gain `min_gain` over the best.
         family: Every test.
         left_out: A line for each run that shares too few questions.
     """
@@ -95,71 +129,120 @@ class Advice:
     rival: RankedProgram | None
     against: RankedProgram | None
     family: Family
+    rivals: Sequence[RankedProgram] = ()
     test: metrics.Comparison | None = None
     left_out: Sequence[str] = ()
 
     def sentences(self) -> list[str]:
-        """Return the advice in words, the program to use first."""
-        lines = ["; ".join([self.headline(), *self._without_gold()])]
-        if self.test is not None:
-            lines.append(self._needed(self.test))
-        return [*lines, *self.left_out]
+        """Return the advice in one sentence, then the runs that are left out."""
+        return [self.headline(), *self.left_out]
 
     def headline(self) -> str:
-        """Return the program to use, or why there is none, in one sentence."""
-        best = self.best
-        use = self.use
-        if best.mostly_without_gold:
-            return "no program is advised: most right answers of each lack gold passages in context"
-        if use is None:
-            if self.rival is None or self.against is None or self.test is None:
-                return f"undecided: {len(self.questions)} questions are too few to advise by"
-            if self._rival_is_cheaper():
-                return (
-                    f"undecided: {self.rival.label} is cheaper than {self.against.label}, and is "
-                    f"neither significantly worse nor significantly within {self.min_gain:g} of it "
-                    f"({self.test.gain})"
-                )
-            return (
-                f"undecided: the gain of {self.rival.label} over {self.against.label}, the best "
-                f"mean, is not significantly below {self.min_gain:g} ({self.test.gain})"
-            )
-        words = f"no other program gains {self.min_gain:g} or more over it"
-        unknown = []
-        for arm in self.arms:
-            if arm.spending[self.cost] is None:
-                unknown.append(arm.label)
-        if unknown:
-            words += f"; the cost of {' and '.join(unknown)} is unknown, so no price is weighed"
-        if use is best:
-            return f"use {use.label}: the best mean, and {words}"
-        return f"use {use.label}: the cheapest, and {words} (best mean: {best.label})"
-
-    def _without_gold(self) -> list[str]:
+        """Return the program to use, or what is known and what is not, in one sentence."""
         if self.best.mostly_without_gold:
-            return []
-        lines = []
+            return "no program is advised: most right answers of each lack gold passages in context"
+        parts = self._undecided() if self.use is None else [self._used(self.use)]
+        if self._left_out:
+            parts.append(
+                f"{_named(self._left_out)} {_are(self._left_out)} left out: most right answers "
+                "lack gold passages in context"
+            )
+        unknown = [arm for arm in self.arms if arm.spending[self.cost] is None]
+        if unknown:
+            has = "has" if len(unknown) == 1 else "have"
+            parts.append(f"{_named(unknown)} {has} no price, so costs are not weighed")
+        return "; ".join(parts)
+
+    def _used(self, use: RankedProgram) -> str:
+        within = f"no other program gains {self.min_gain:g} or more over it"
+        if use is not self.best:
+            return (
+                f"use {use.label}: {within}, and it {_saving(use, self.best, self.cost)} than "
+                f"{self.best.label}, which scores highest"
+            )
+        if len(self._worse) == len(self.arms) - 1:
+            return f"use {use.label}: it scores highest, and all others are significantly worse"
+        return f"use {use.label}: it scores highest, and {within}"
+
+    def _undecided(self) -> list[str]:
+        if self.rival is None or self.against is None or self.test is None:
+            few = f"undecided: {len(self.questions)} questions are too few to advise by"
+            return [few, f"{self.best.subject} scores highest so far"]
+        parts = [self._known()]
+        if self._worse:
+            parts.append(f"{_named(self._worse)} {_are(self._worse)} significantly worse")
+        against = self.against
+        if against is not self.best:
+            saving = _saving(against, self.best, self.cost)
+            parts.append(f"{against.subject} {saving} and is less than {self.min_gain:g} worse")
+        cheaper = self.rival.is_cheaper(against, self.cost)
+        if cheaper:
+            saving = _saving(self.rival, against, self.cost)
+            doubt = f"undecided whether {self.rival.label}, which {saving}, is as good"
+        else:
+            doubt = (
+                f"undecided: {_named(self.rivals)} may still gain {self.min_gain:g} or more over "
+                f"{against.key or against.label}"
+            )
+        return [*parts, f"{doubt} ({self._needed(self.test, cheaper)})"]
+
+    def _known(self) -> str:
+        """Return which program scores highest, and whether it costs least of the best ones."""
+        words = f"{self.best.subject} scores highest"
+        higher = [arm for arm in self._left_out if arm.mean > self.best.mean]
+        if higher:
+            words += f" apart from {_named(higher)}"
+        tied = [arm for arm in self._alike if round(arm.mean - self.best.mean, 9) == 0]
+        if tied:
+            words += f" (as {'do' if len(tied) > 1 else 'does'} {_named(tied)})"
+        if self._alike and all(self.best.is_cheaper(arm, self.cost) for arm in self._alike):
+            words += f" {_LEAST[self.cost]} of the {len(self._alike) + 1} best"
+        return words
+
+    @property
+    def _worse(self) -> list[RankedProgram]:
+        return [arm for arm in self.arms if arm.is_worse]
+
+    @property
+    def _alike(self) -> list[RankedProgram]:
+        """Programs that may be as good as the best."""
+        rest = []
         for arm in self.arms:
-            if arm.mostly_without_gold:
-                lines.append(f"{arm.label} ({arm.mean:.3f}) is left out: {_lacking(arm)}")
-        return lines
+            if arm is not self.best and not arm.is_worse and not arm.mostly_without_gold:
+                rest.append(arm)
+        return rest
 
-    def _rival_is_cheaper(self) -> bool:
-        if self.rival is None or self.against is None:
-            return False
-        return self.rival.is_cheaper(self.against, self.cost)
+    @property
+    def _left_out(self) -> list[RankedProgram]:
+        """Programs without gold passages, except those that are worse anyway."""
+        return [arm for arm in self.arms if arm.mostly_without_gold and not arm.is_worse]
 
-    def _needed(self, c: metrics.Comparison) -> str:
-        if self.rival is None or self.against is None:
-            return ""
+    def _needed(self, c: metrics.Comparison, cheaper: bool) -> str:
         if c.n < metrics.LEAST_PILOT:
             return f"{c.n} questions are too few to say how many would tell"
-        pair = f"{self.against.label} from {self.rival.label}"
-        cheaper = self._rival_is_cheaper()
         needed = required_sample_size(c, self.min_gain, self.family.tests, cheaper=cheaper)
         if needed is None:
-            return f"no number of questions would tell {pair}"
-        return f"to tell {pair}: about {float(f'{needed:.2g}'):,.0f} questions would tell"
+            return "no number of questions would tell"
+        return f"about {float(f'{needed:.2g}'):,.0f} questions would tell"
+
+
+def _named(arms: Sequence[RankedProgram]) -> str:
+    """Return the letters of programs, or their names if they have none."""
+    if all(arm.key for arm in arms):
+        return letter_ranges([arm.key for arm in arms])
+    if len(arms) > _NAMES:
+        return f"{len(arms)} programs"
+    return joined([arm.label for arm in arms])
+
+
+def _are(arms: Sequence[RankedProgram]) -> str:
+    return "is" if len(arms) == 1 else "are"
+
+
+def _saving(cheap: RankedProgram, rival: RankedProgram, cost: str) -> str:
+    """Return how much less a cheaper program costs than its rival, such as "costs 24 % less"."""
+    share = max(1, round(100 - 100 * cheap.cost(cost) / rival.cost(cost)))
+    return _LESS[cost].format(share)
 
 
 def required_sample_size(
@@ -198,6 +281,7 @@ def advise(
     metric: str = "f1",
     *,
     labels: Sequence[str] = (),
+    keys: Sequence[str] = (),
     common: bool = False,
     min_gain: float = MIN_GAIN,
     degenerate: bool = False,
@@ -208,6 +292,7 @@ def advise(
         runs: The runs of each program. Runs that are given together are seeds, and are pooled.
         metric: Metric of accuracy.
         labels: Names of the programs. Default: the names of their folders.
+        keys: Letters of the programs. Default: none.
         common: Use only the questions that all runs have. A run that shares less than half of the
             questions of the largest is left out in any case.
         min_gain: Smallest gain that justifies a more expensive program.
@@ -251,7 +336,8 @@ def advise(
     scored, _ = Shared(family.questions, every[0]).scored(every, metric)
     arms = []
     for place, standing in zip(places, family.standings, strict=True):
-        arms.append(RankedProgram(**vars(standing), label=labels_of_arms[place]))
+        key = keys[place] if keys else ""
+        arms.append(RankedProgram(**vars(standing), label=labels_of_arms[place], key=key))
     choice = decide(arms, family, min_gain, len(scored))
     best = arms[family.best]
     explained = []
@@ -277,6 +363,7 @@ def advise(
         best=explained[family.best],
         rival=arm_at(choice.rival),
         against=arm_at(choice.against),
+        rivals=[explained[at] for at in choice.rivals],
         family=family,
         test=family.between(choice.against, choice.rival),
         left_out=left_out,
@@ -316,7 +403,10 @@ def decide(arms: Sequence[RankedProgram], family: Family, min_gain: float, n: in
                 return Choice(None, rival=cheaper, against=place)
         return Choice(place)
     gains = _gains(family, family.best, places, min_gain)
-    return Choice(None, rival=max(gains, key=gains.__getitem__), against=family.best)
+    rival = max(gains, key=gains.__getitem__)
+    least = min(metrics.ALPHA, gains[rival])
+    rivals = tuple(at for at, p in gains.items() if p >= least)
+    return Choice(None, rival=rival, against=family.best, rivals=rivals)
 
 
 def _gains(family: Family, at: int, places: Sequence[int], min_gain: float) -> dict[int, float]:
@@ -344,6 +434,6 @@ def _why(arm: RankedProgram, best: RankedProgram, cost: str) -> list[str]:
         words.append("cheaper")
     if best.is_cheaper(arm, cost):
         words.append("more expensive")
-    if arm.to_best.outcome == "worse":
+    if arm.is_worse:
         return [*words, "significantly worse"]
     return [*words, "not significantly worse"]

@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from ragbench.experiments.compare.comparisons import RunComparison
+from ragbench.experiments.letters import letter_of
 from ragbench.experiments.recommend import Advice, RankedProgram
-from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
+from ragbench.experiments.report.names import in_common, lm_aliases, short_names
 from ragbench.experiments.report.rows import compared_rows
 from ragbench.experiments.report.sections import Section
 from ragbench.experiments.report.table import Column, Table, counted
@@ -89,13 +90,16 @@ def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
     """Return `advice` with a letter for the label of each program."""
     renamed: dict[str, RankedProgram] = {}
     for letter, arm in zip(letters, advice.arms, strict=True):
-        renamed[arm.label] = replace(arm, label=letter)
+        renamed[arm.label] = replace(arm, label=letter, key=letter)
     arms = [renamed[arm.label] for arm in advice.arms]
     use = renamed[advice.use.label] if advice.use else None
     rival = renamed[advice.rival.label] if advice.rival else None
     against = renamed[advice.against.label] if advice.against else None
+    rivals = [renamed[arm.label] for arm in advice.rivals]
     best = renamed[advice.best.label]
-    return replace(advice, arms=arms, use=use, best=best, rival=rival, against=against)
+    return replace(
+        advice, arms=arms, use=use, best=best, rival=rival, against=against, rivals=rivals
+    )
 
 
 def _evidence_line(arms: Sequence[RankedProgram]) -> list[str]:

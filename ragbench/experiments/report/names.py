@@ -166,16 +166,6 @@ def in_common(evaluations: Sequence[Evaluation], questions: int) -> str:
 _SHORT = 28
 
 
-def letter_of(rank: int) -> str:
-    """Return the letter of the program at `rank`: A to Z, then AA, AB and so on."""
-    letter = ""
-    rank += 1
-    while rank:
-        rank, place = divmod(rank - 1, 26)
-        letter = chr(ord("A") + place) + letter
-    return letter
-
-
 def short_names(full_names: Sequence[str]) -> list[str]:
     """Shorten names to at most 28 characters, and keep them distinct if possible.
 

@@ -13,9 +13,10 @@ from typing import Any
 from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import Family, make_family
 from ragbench.experiments.compare.paired import Shared
+from ragbench.experiments.letters import letter_of
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.report import tables
-from ragbench.experiments.report.names import in_common, letter_of, lm_aliases, short_names
+from ragbench.experiments.report.names import in_common, lm_aliases, short_names
 from ragbench.experiments.report.page.report_data import (
     Json,
     Program,
@@ -256,9 +257,10 @@ def _family(
     row: Json = {"baseline": None, "best": None, "pairs": {}, "n": 0, "tests": 0, "advice": None}
     family: Family | None = None
     try:
-        advice = advise(list(arms.values()), metric, labels=labels, common=True)
+        keys = [programs[at]["key"] for at in arms]
+        advice = advise(list(arms.values()), metric, labels=labels, keys=keys, common=True)
         family = advice.family
-        row["advice"] = {"sentences": [advice.headline(), *advice.sentences()[1:]]}
+        row["advice"] = {"sentences": advice.sentences()}
     except (CompareError, ConfigError):  # A single program, or not a metric of accuracy.
         if len(arms) > 1:
             with suppress(CompareError):

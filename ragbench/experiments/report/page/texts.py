@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragbench.experiments.letters import letter_ranges
 from ragbench.experiments.report.table import counted
 
 Json = dict[str, Any]
@@ -21,8 +22,6 @@ QUESTIONS = (
 )
 #: Maps the outcome of compiled against uncompiled to the answer on compiling.
 _WORDS = {"better": "Yes", "worse": "No, it is worse"}
-#: Minimum number of letters of a range.
-_RANGE = 4
 
 
 def empty_texts() -> Json:
@@ -70,28 +69,14 @@ def letters(places: Sequence[Json]) -> str:
     """Return the letters of programs as a list with ranges, such as "A, C to F and H".
 
     Args:
-        places: Rows of programs, in the order of their letters.
+        places: Rows of programs.
     """
-    ranges: list[list[Json]] = []
-    for program in places:
-        if ranges and program["rank"] == ranges[-1][-1]["rank"] + 1:
-            ranges[-1].append(program)
-        else:
-            ranges.append([program])
-    words = []
-    for together in ranges:
-        if len(together) < _RANGE:
-            words += [program["key"] for program in together]
-        else:
-            words.append(f"{together[0]['key']} to {together[-1]['key']}")
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    return letter_ranges([program["key"] for program in places])
 
 
 def called(program: Json) -> str:
-    """Return the letter and the short name of a program."""
-    return f"{program['key']}, {program['short']}"
+    """Return the letter and the short name of a program, as in the table: without its LM."""
+    return f"{program['key']}, {program['row']}"
 
 
 def _sentence(
