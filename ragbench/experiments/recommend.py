@@ -161,7 +161,8 @@ class Advice:
                 f"{self.best.label}, which scores highest"
             )
         if len(self._worse) == len(self.arms) - 1:
-            return f"use {use.label}: it scores highest, and all others are significantly worse"
+            others = "all others are" if len(self.arms) > 2 else f"{_named(self._worse)} is"
+            return f"use {use.label}: it scores highest, and {others} significantly worse"
         return f"use {use.label}: it scores highest, and {within}"
 
     def _undecided(self) -> list[str]:

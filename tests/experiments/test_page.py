@@ -163,7 +163,7 @@ def test_texts_of_a_winner_compiled_and_priced(eight: Path) -> None:
     assert facts["Is it real?"].startswith("4 of 7 significantly worse than A (E to H).")
     assert facts["What does it cost?"].startswith("$0.01 to $1.05 per 1,000 questions.")
     assert facts["Does compiling help?"] == (
-        "Not significantly: A scores +0.140 against D, uncompiled. "
+        "Not significantly: A scores .140 more than D, uncompiled. "
     )
     assert facts["What is wrong with the runs?"].startswith("0 questions failed, no price missing.")
 

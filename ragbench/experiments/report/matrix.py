@@ -88,8 +88,8 @@ def sweep_headline(metric: str, n: int, words: Mapping[str, str]) -> str:
         return f"{n} cells: no {metric} is significantly better than its baseline ({tests})"
     best = ", ".join(better[:2])
     further = f" and {len(better) - 2} more" if len(better) > 2 else ""
-    found = f"{len(better)} significantly better in {metric} than the baseline"
-    return f"{n} cells: {found}, {best}{further} ({tests})"
+    found = "is significantly better" if len(better) == 1 else "are significantly better"
+    return f"{n} cells: {best}{further} {found} in {metric} than the baseline ({tests})"
 
 
 def sweep_section(

@@ -135,7 +135,7 @@ def price_line(verdict: Verdict) -> str:
         line += f" (${1000 * usd.after:.2f} against ${1000 * usd.before:.2f} for 1,000)"
     once = "of unknown price"
     if usd.once is not None:
-        once = f"${usd.once:.4f}"
+        once = f"${usd.once:.2g}"
     return f"{line}; one compile {once}; in dollars: {usd.words()}"
 
 

@@ -174,9 +174,12 @@ def _compiling(
             spans.append(("", f"{program['key']} against {before['key']}: not tested. "))
             continue
         word = _WORDS.get(test["word"], "Not significantly")
-        gain = f"{test['difference']:+z.3f}"
+        gain = _score(abs(test["difference"]))
+        side = "more" if test["difference"] > 0 else "less"
         spans.append(("b", f"{word}: "))
-        spans.append(("", f"{program['key']} scores {gain} against {before['key']}, uncompiled. "))
+        spans.append(
+            ("", f"{program['key']} scores {gain} {side} than {before['key']}, uncompiled. ")
+        )
     return spans or [
         ("b", "Not asked here."), ("", " No program is next to its uncompiled self.")
     ]  # fmt: skip

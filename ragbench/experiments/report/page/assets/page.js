@@ -132,7 +132,7 @@ function forest(at) {
   const d = against(at);
   const name = at === reference() ? "reference" : d ? `${signed(d.difference)}, 95 % interval ${signed(d.low)} to ${signed(d.high)}` : "no shared questions";
   const { x } = differences();
-  return node("svg", { width: W, height: 20, viewBox: `0 0 ${W} 20`, role: "img", "aria-label": name }, line(x(0, W), -6, x(0, W), 26, { stroke: "var(--axis)" }), interval(at, W, 10));
+  return node("svg", { width: W, height: 20, viewBox: `0 0 ${W} 20`, role: "img", "aria-label": name }, line(x(0, W), innerWidth > 600 ? -6 : 0, x(0, W), 26, { stroke: "var(--axis)" }), interval(at, W, 10));
 }
 
 // A dot for each seed of a program with several runs.
@@ -177,7 +177,7 @@ function columns() {
     { name: "word", head: "", kind: "w x", cell: verdict },
     { name: "usd", head: "$ per 1,000", by: costOf, kind: "n x num", cell: (at) => dollars(known(costOf(at)) ? 1000 * costOf(at) : null), needs: hasPrices() },
     { name: "seconds", head: "p95 s", by: (at) => data.programs[at].p95_s, kind: "n x hide num", cell: (at) => amount(data.programs[at].p95_s), needs: places().some((at) => data.programs[at].p95_s) },
-    { name: "tokens", head: "tokens", by: (at) => data.programs[at].tokens, kind: "n x hide num", cell: (at) => amount(data.programs[at].tokens), needs: places().some((at) => data.programs[at].tokens) },
+    { name: "tokens", head: "tokens", by: (at) => data.programs[at].tokens, kind: hasPrices() ? "n x hide num" : "n x num", cell: (at) => amount(data.programs[at].tokens), needs: places().some((at) => data.programs[at].tokens) },
     { name: "calls", head: "calls", by: (at) => data.programs[at].calls, kind: "n x hide num", cell: (at) => amount(data.programs[at].calls), needs: new Set(places().map((at) => data.programs[at].calls)).size > 1 },
     { name: "gold_in_context", head: "gold in context", by: (at) => -(data.programs[at].gold_in_context ?? -Infinity), kind: "n x hide num", cell: (at) => score(data.programs[at].gold_in_context), needs: places().some((at) => known(data.programs[at].gold_in_context)) },
     { name: "wrong", head: node("span", {}, "wrong: ", LEVELS().map((level, i) => [i ? " · " : "", node("span", { class: `t${i % 4}` }, CAUSES[level] || level)])), by: (at) => sum(Object.values(data.programs[at].causes)), kind: "x", cell: wrong, needs: data.causes.length > 0 },
@@ -187,8 +187,18 @@ function columns() {
 
 function named(at) {
   const { name, row: short, model_short: model, model: full, n, asked, done, failed } = data.programs[at];
+  const several = new Set(places().map((each) => data.programs[each].model_short)).size > 1;
   const state = [done ? "" : `${whole(n)}/${whole(asked)}`, failed ? `${whole(failed)} failed` : ""].filter(Boolean).join(", ");
-  return node("div", { title: `${name}\n${full}` }, node("span", {}, short), (model || state) && node("small", {}, [model, state].filter(Boolean).join(" · ")));
+  const quiet = [several && model, state].filter(Boolean).join(" · ");
+  return node("div", { title: `${name}\n${full}` }, node("span", {}, short), quiet && node("small", {}, quiet), node("small", { class: "small" }, spending(at)));
+}
+
+// Costs of a program in a line, for windows that have no room for columns.
+function spending(at) {
+  const { p95_s: seconds, tokens, calls } = data.programs[at];
+  const priced = [known(costOf(at)) && `$${dollars(1000 * costOf(at))} per 1,000`, seconds && `p95 ${amount(seconds)} s`];
+  const facts = hasPrices() ? priced : [tokens && `${amount(tokens)} tokens`, calls && `${amount(calls)} calls`];
+  return facts.filter(Boolean).join(" · ");
 }
 
 function scored(at) {
@@ -200,7 +210,7 @@ function scored(at) {
 function verdict(at) {
   if (at === reference()) return "reference";
   const d = against(at);
-  if (!d) return "–";
+  if (!d) return data.programs[at].control ? "control" : data.programs[at].done ? "–" : "not complete";
   const word = ["better", "worse", "equivalent"].includes(d.word) ? ` ${d.word}` : "";
   const limit = known(d.breakdown) ? `holds unless more than ${Math.round(100 * d.breakdown)} % of unseen documents fail as a whole` : null;
   return node("span", { class: { better: "good", worse: "bad" }[d.word] || "", title: limit }, `${signed(d.difference)}${word}`);
@@ -223,7 +233,7 @@ function showPrograms() {
   const row = (at) => node("tr", { class: isAlive(at) ? "alive" : "" }, shown.map((column) => node(column.row ? "th" : "td", { scope: column.row ? "row" : null, class: column.kind }, column.cell(at))));
   const { low, high, x } = differences();
   const W = forestWidth();
-  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { class: "axis", width: W, height: 16 }, ticks(low, high, W < 200 ? 2 : 3).map((t) => label(x(t, W), 11, "middle", t === 0 ? "0" : score(t).replace(/\.?0+$/, "")))))));
+  const axis = node("tr", { "aria-hidden": "true" }, shown.map((column) => node("td", { class: column.kind }, column.name === "difference" && node("svg", { class: "axis", width: W, height: 16 }, [2, 3, 4, 5].slice(W < 200 ? 0 : 1).map((most) => ticks(low, high, most)).find((made, i) => made.length > 1 || i === 2).map((t) => label(x(t, W), 11, "middle", t === 0 ? "0" : score(t).replace(/\.?0+$/, "")))))));
   const table = node("table", { class: "main" }, node("thead", {}, node("tr", {}, shown.map(head))), node("tbody", {}, sorted().map(row), axis));
   $("programs").replaceChildren(table);
   const { tests, clusters, n } = family();
@@ -232,7 +242,8 @@ function showPrograms() {
   if (n) parts.push(`${count(n, "shared question")}${clusters && clusters < n ? ` in ${count(clusters, "cluster")}` : ""}.`);
   const scopes = [...new Set(Object.values(family().pairs || {}).map((pair) => pair.scope).filter(Boolean))];
   if (scopes.length) parts.push(`Intervals and words hold ${scopes.join("; ")}.`);
-  parts.push("Dollars and seconds: list price and time of an uncached run; p95: 95 % of questions take less.");
+  const costs = [hasPrices() && "dollars: list price", places().some((at) => data.programs[at].p95_s) && "p95 s: 95 % of questions take less"].filter(Boolean).join("; ");
+  if (costs) parts.push(`As if nothing were cached; ${costs}.`);
   $("programs-note").textContent = parts.join(" ");
 }
 
@@ -307,10 +318,11 @@ function showKinds() {
   const rows = kindRows();
   $("kinds-section").hidden = !rows.length;
   $("kinds-title").textContent = `${data.labels[state.metric] || state.metric} by kind of question`;
-  const X = (v) => 10 + 500 * Math.max(0, Math.min(1, v));
+  const X = (v) => `${2 + 96 * Math.max(0, Math.min(1, v))}%`;
   const row = ({ name, n, means }) => {
-    const drawn = node("svg", { viewBox: "0 0 520 20", width: "100%", height: 20, preserveAspectRatio: "none", role: "img", "aria-label": places().map((at, i) => `${letter(at)} ${score(means[i])}`).join(", ") }, line(10, 10, 510, 10, { stroke: "var(--hair)" }));
-    places().forEach((at, i) => known(means[i]) && drawn.append(node("circle", { cx: X(means[i]), cy: 10, r: 4, fill: at === best() ? "var(--accent)" : isAlive(at) ? "var(--part)" : "var(--paper)", stroke: isAlive(at) ? "var(--accent)" : "var(--axis)" }, node("title", {}, `${letter(at)} ${score(means[i])}`))));
+    const drawn = node("svg", { width: "100%", height: 20, role: "img", "aria-label": places().map((at, i) => `${letter(at)} ${score(means[i])}`).join(", ") }, line(X(0), 10, X(1), 10, { stroke: "var(--hair)" }));
+    const rank = (at) => (at === best() ? 2 : isAlive(at) ? 1 : 0);
+    [...places().entries()].sort((a, b) => rank(a[1]) - rank(b[1])).forEach(([i, at]) => known(means[i]) && drawn.append(node("circle", { cx: X(means[i]), cy: 10, r: 4, fill: at === best() ? "var(--accent)" : isAlive(at) ? "var(--part)" : "var(--paper)", stroke: isAlive(at) ? "var(--accent)" : "var(--axis)" }, node("title", {}, `${letter(at)} ${score(means[i])}`))));
     const top = means.indexOf(Math.max(...means.filter(known)));
     return node("tr", {}, node("td", {}, name, node("span", { class: "w" }, ` ${n}`)), node("td", { class: "pic" }, drawn), node("td", { class: "w" }, `${letter(places()[top])} ${score(means[top])}`));
   };
@@ -463,7 +475,7 @@ function showList() {
     runs.map((run) => node("td", { class: "a", title: answer(run, i) }, answer(run, i))));
   const body = node("tbody", {}, shown.slice(0, 60).map(row));
   const box = $("list");
-  box.replaceChildren(node("table", { class: squares.length > 12 ? "qs many" : "qs" }, node("thead", {}, head), body));
+  box.replaceChildren(node("table", { class: squares.length > 9 ? "qs many" : "qs" }, node("thead", {}, head), body));
   box.onscroll = () => {
     if (box.scrollTop + 2 * box.clientHeight > box.scrollHeight) body.append(...shown.slice(body.rows.length, body.rows.length + 60).map(row));
   };
