@@ -145,7 +145,7 @@ def recommend_command(
 @option("--serve", is_flag=True, group="Live page",
         help="Serve the page of a folder, by default `runs`, until Ctrl-C.")  # fmt: skip
 @option("--demo", is_flag=True, group="Live page",
-        help="Serve the page of four recorded runs; needs no model.")  # fmt: skip
+        help="Serve the page of six recorded runs; needs no model.")  # fmt: skip
 @option("--port", type=click.IntRange(0, 65535), default=8765, group="Live page",
         help="Port on 127.0.0.1. 0: a free port.")  # fmt: skip
 @option("--browser/--no-browser", default=True, group="Live page",
@@ -195,7 +195,7 @@ def report_command(
 
 
 def _serve_demo(port: int, browser: bool) -> None:
-    """Serve four small recorded runs: vanilla, ircot, react, and vanilla compiled."""
+    """Serve six recorded runs: vanilla, ircot, react, lookahead, self_rag, vanilla compiled."""
     with TemporaryDirectory(prefix="ragbench-demo-") as folder:
         with (
             files("ragbench.cli").joinpath("demo.zip").open("rb") as packed,
