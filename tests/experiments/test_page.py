@@ -189,11 +189,13 @@ def test_texts_of_a_verdict_and_of_a_sweep_open_with_what_they_find(
 
 def test_texts_of_failures_one_run_and_an_unfinished_run(tmp_path: Path) -> None:
     failed = {"boundary": "lm", "error": "TimeoutError", "message": "slow"}
-    rows = [answered("q1", "Norway"), answered("q2", "", failure=failed)]
-    make_run(tmp_path / "one", rows, questions=2)
+    failure_row = answered("q2", "", failure=failed)
+    rows = [answered("q1", "Norway"), failure_row, answered("q3", "noanswer")]
+    make_run(tmp_path / "one", rows, questions=3)
     sentence, facts = facts_of(tmp_path / "one")
-    assert re.match(r"A, \w+, scores \.500 f1 on 2 questions; a second run", sentence)
+    assert re.match(r"A, \w+, scores \.333 f1 on 3 questions; a second run", sentence)
     assert facts["What is wrong with the runs?"].startswith("1 question failed")
+    assert "Refused to answer: A 1." in facts["What is wrong with the runs?"]
     assert facts["Is it real?"].startswith("Not asked here.")
     make_run(tmp_path / "part", rows[:1], questions=6)
     sentence, _ = facts_of(tmp_path / "part")

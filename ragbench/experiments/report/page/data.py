@@ -31,6 +31,7 @@ from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.metrics import GROUPINGS, Comparison
+from ragbench.metrics.text import is_blank, is_refusal
 
 #: Display names of metrics.
 LABELS = {"f1": "F1", "em": "exact match"}
@@ -218,7 +219,17 @@ def _program(board: ReportData, program: Program) -> Json:
         "without_gold": sum(lacking for lacking, _ in right),
         "right": sum(n for _, n in right),
         "causes": _mean_causes(runs),
+        "refused": _refused(base),
     }  # fmt: skip
+
+
+def _refused(run: Evaluation) -> int:
+    """Return the number of questions that the run refused to answer."""
+    refused = 0
+    for outcome in run.records.column(cell).values():
+        answer = outcome.answer
+        refused += answer is not None and (is_blank(answer) or is_refusal(answer))
+    return refused
 
 
 def _mean_causes(runs: Sequence[Evaluation]) -> dict[str, float]:

@@ -196,6 +196,9 @@ def _faults(programs: Sequence[Json]) -> Parts:
     strong = f"{counted(failed, 'question')} failed"
     strong += f", {letters(unpriced)} without a price." if unpriced else ", no price missing."
     plain = ""
+    refused = [f"{each['key']} {each['refused']:,}" for each in programs if each["refused"]]
+    if refused:
+        plain += f" Refused to answer: {', '.join(refused)}."
     if unfinished:
         plain += f" {letters(unfinished)} not complete."
     if lacking:
