@@ -200,7 +200,7 @@ UNREAD: list[tuple[Any, dict[str, Any], str]] = [
     ("vanilla", {"lm": AN_LM, "lm_for": {"x": "openai/x"}, "rpm": 9}, "reads rpm=9: lm is the"),
     ("vanilla", {"lm": OF_RAGBENCH, "cache": False}, "reads cache=False: .* takes: none"),
     ("vanilla", {"lm": "openai/o3", "temperature": 0.7}, "=0.7 has no effect: .*not accept it"),
-    ("vanilla", {"lm": "local", "header": {"x": "1"}}, "is sent no header; leave out x"),
+    ("vanilla", {"lm": "local", "header": {"x": "1"}}, "accepts no header; leave out x"),
     ("vanilla", {"encoding": "latin-1"}, "encoding='latin-1' has no effect on the data synthetic"),
     ("vanilla", {"passage_tokens": 90}, "passage_tokens=90 has no effect"),
     ("vanilla", {"data": [ASKED[0]]}, "reads size=100: the data are"),

@@ -1,6 +1,7 @@
 """A metric of one's own, from a file, through a whole compile on a real server."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from ragbench.errors import ConfigError
 from ragbench.optimizers import OwnMetric, make_scorer
 from ragbench.optimizers.scoring import full_metric
 from ragbench.user_code import allow
-from tests.fake_server import FakeServer
+from tests.fake_server import FakeServer, Hit, plausible
 from tests.fakes import Asked
-from tests.kills import script, write_questions
+from tests.kills import write_questions
 from tests.optimizers.world import SMALL, compiled, scripted, town
 
 CODE = """
@@ -94,12 +95,21 @@ def test_optimizer_of_a_user_if_unusable_has_a_one_line_error(
     assert "\n" not in str(caught.value)
 
 
-def test_a_compile_is_chosen_by_it_and_knows_it(
+def as_demonstrated(hit: Hit) -> str:
+    """Answer right or wrong as the first demonstration does, without one by the question."""
+    messages = hit.body["messages"]
+    town = int(re.findall(r"[Tt]own (\d+)", messages[-1]["content"])[-1])
+    shown = [each["content"] for each in messages if each["role"] == "assistant"]
+    right = "Town" in shown[0] if shown else town % 2
+    return plausible(hit).replace("some answer", f"Town {town}" if right else "elsewhere")
+
+
+def test_compile_with_own_metric_selects_by_it_and_records_it(
     spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("RAGBENCH_CACHE", str(tmp_path / "cache"))
-    with FakeServer(script) as server:
+    with FakeServer(as_demonstrated) as server:
         for name in ("right", "wrong"):
             given = [
                 "compile", "--program", "vanilla", "--dataset", "jsonl",

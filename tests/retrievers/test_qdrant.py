@@ -175,7 +175,7 @@ def test_a_killed_build_goes_on_and_embeds_nothing_twice(
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
-        (failed(401), LMSetupError, "refuses the key: HTTP 401, .*takes in QDRANT_API_KEY"),
+        (failed(401), LMSetupError, "refuses the key: HTTP 401, .*valid one in QDRANT_API_KEY"),
         (failed(500), LMUnavailableError, "failed again and again: HTTP 500, scripted"),
         (failed(302), LMSetupError, "HTTP 302: the server redirects, and keys are not sent on"),
         ((200, b"<html>"), LMUnavailableError, "unreadable reply"),

@@ -134,7 +134,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("kind", "reply", "code", "cause"),
     [
-        ("embedder", bad(401), 2, "HTTP 401, scripted 401; give one that it takes in RAGB"),
+        ("embedder", bad(401), 2, "HTTP 401, scripted 401; give a valid one in RAGB"),
         ("reranker", bad(429, "insufficient_quota"), 4, "demands payment: HTTP 429"),
     ],
 )

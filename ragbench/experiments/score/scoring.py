@@ -36,7 +36,7 @@ from ragbench.tokens import estimate_tokens
 _KEPT = (*JUDGED, *ASKED)
 _ATTRIBUTED = ("attribution", "attributed_triples")
 #: Tokens of a prompt for the names and formats of fields, next to instructions and inputs.
-_FRAME = 150
+_FRAME = 35
 
 
 @dataclass(frozen=True)
