@@ -195,7 +195,7 @@ def test_texts_of_failures_one_run_and_an_unfinished_run(tmp_path: Path) -> None
     sentence, facts = facts_of(tmp_path / "one")
     assert re.match(r"A, \w+, scores \.333 f1 on 3 questions; a second run", sentence)
     assert facts["What is wrong with the runs?"].startswith("1 question failed")
-    assert "Refused to answer: A 1." in facts["What is wrong with the runs?"]
+    assert "A refused 1 question." in facts["What is wrong with the runs?"]
     assert facts["Is it real?"].startswith("Not asked here.")
     make_run(tmp_path / "part", rows[:1], questions=6)
     sentence, _ = facts_of(tmp_path / "part")

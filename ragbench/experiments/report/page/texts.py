@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ragbench.experiments.letters import letter_ranges
+from ragbench.experiments.letters import joined, letter_ranges
 from ragbench.experiments.report.table import counted
 
 Json = dict[str, Any]
@@ -196,9 +196,12 @@ def _faults(programs: Sequence[Json]) -> Parts:
     strong = f"{counted(failed, 'question')} failed"
     strong += f", {letters(unpriced)} without a price." if unpriced else ", no price missing."
     plain = ""
-    refused = [f"{each['key']} {each['refused']:,}" for each in programs if each["refused"]]
+    refused = []
+    for program in programs:
+        if program["refused"]:
+            refused.append(f"{program['key']} refused {counted(program['refused'], 'question')}")
     if refused:
-        plain += f" Refused to answer: {', '.join(refused)}."
+        plain += f" {joined(refused)}."
     if unfinished:
         plain += f" {letters(unfinished)} not complete."
     if lacking:
