@@ -68,10 +68,11 @@ def advice_sections(advice: Advice, rows: Sequence[Mapping[str, Any]]) -> list[S
     letters = [row["key"] for row in rows]
     by_letter = _with_letters(advice, letters)
     metric = advice.metric.upper()
+    cost = _COSTS[0] if advice.cost == "cost_usd" else Column(advice.cost, kind="amount")
     columns = (
         _KEY, _PROGRAM, Column(advice.metric, metric, "score", narrow=True),
         Column("below_best", f"less {by_letter.best.label}", "gain", interval=True, narrow=True),
-        Column("word", " "), *_COSTS,
+        Column("word", " "), cost, _COSTS[1],
     )  # fmt: skip
     tests = counted(advice.family.tests, "test")
     title = f"{metric}, {counted(len(advice.questions), 'question')} shared by all"
