@@ -105,7 +105,9 @@ class Estimate:
                 continue
             shown = _FORMATS.get(name, "{:,.0f}".format)
             text = shown(low)
-            if math.isinf(high):
+            if math.isinf(low):
+                text = "unknown: the LM has no known price"
+            elif math.isinf(high):
                 text = f"at least {text}; the most is unknown"
             elif text != shown(high):
                 text += f" to {shown(high)}"

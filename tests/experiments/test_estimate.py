@@ -14,7 +14,14 @@ import pytest
 from ragbench.errors import LMUnavailableError
 from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
 from ragbench.experiments.config import RunConfig, make_config
-from ragbench.experiments.estimates import NOTHING, estimate_run, question_cost, run_pilot
+from ragbench.experiments.estimates import (
+    NOTHING,
+    Estimate,
+    EstimatedUsage,
+    estimate_run,
+    question_cost,
+    run_pilot,
+)
 from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.report.tables import notes, run_table
 from ragbench.experiments.runs.context import RunContext, ready
@@ -240,3 +247,9 @@ def test_a_stopped_index_shows_its_bill_and_lost_replies_are_told(indexing: Worl
     lost = evaluate(indexed(indexing, "linear_rag"))
     said = "the index lost unreadable_replies 40; the next run that makes it asks for them again"
     assert said in index_lines(lost)
+
+
+def test_estimate_without_a_known_price_has_no_amount() -> None:
+    usage = EstimatedUsage(calls=2, tokens=30, cost=math.inf, seconds=0)
+    lines = Estimate("compile", usage, usage, usage).lines()
+    assert lines[-1] == "  cost    unknown: the LM has no known price"
