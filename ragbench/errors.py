@@ -1,8 +1,7 @@
 """Define the errors of ragbench.
 
 There are two kinds. A *user error* is a problem that the user can fix: ragbench prints one line
-with
-the value, the choices and the fix, and exits with code 2. A *failure* is a problem with one
+with the value, the choices and the fix, and exits with code 2. A *failure* is a problem with one
 question: it is data, stored in the question's record as a `Failure`, and the run continues.
 """
 

@@ -139,8 +139,7 @@ def metric(name: AnyMetric = "f1") -> Metric:
     """Return a metric function for `dspy.Evaluate` and every optimizer.
 
     The function takes `(example, prediction, trace=None)` and returns the score. With a trace, as
-    when
-    optimizers select demonstrations, it returns True if the score is the best possible.
+    when optimizers select demonstrations, it returns True if the score is the best possible.
 
     Args:
         name: Name of a metric, FILE.py:function, or a function.
@@ -396,8 +395,7 @@ def load_program(
     """Load the program of a compile or run folder as a DSPy module.
 
     Parameters, state, form and votes come from the folder. The LM comes from DSPy's settings, and
-    the
-    adapter too, or by default from the run.
+    the adapter too, or by default from the run.
 
     Args:
         folder: A run, or the folder of a run or a compiled program.

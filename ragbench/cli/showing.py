@@ -49,9 +49,8 @@ def show_command(
 
     The table is computed from the records of the runs. With --rows and --cols, it is a table for a
     paper, where runs with the same row and column are pooled. The repeats of a run are shown
-    pooled,
-    then one by one. KIND is program, retriever, optimizer, metric, protocol, config or run. After
-    `run RUN`, a question id shows its steps, passages and calls. Exits with 2 if a record is
+    pooled, then one by one. KIND is program, retriever, optimizer, metric, protocol, config or run.
+    After `run RUN`, a question id shows its steps, passages and calls. Exits with 2 if a record is
     unreadable.
     """
     if words[0] in ONE and len(words) > 1:

@@ -31,8 +31,7 @@ def code_digest(file: Path) -> str:
     """Return the identity of the code in `file`.
 
     It is the distribution and version if the file is installed, otherwise a hash. Two files with
-    the
-    same hash run the same code.
+    the same hash run the same code.
     """
     distribution = distribution_of(str(file))
     if distribution:

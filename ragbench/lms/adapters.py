@@ -267,8 +267,7 @@ def sections_of(
     """Return the text of each field. Of several sections of a field, the last one with text counts.
 
     A reply ends at the first of the `input_fields` behind its end mark, because some models
-    continue
-    with another question.
+    continue with another question.
 
     Args:
         completion: The reply.

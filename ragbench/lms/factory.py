@@ -65,10 +65,10 @@ def make_lm(
     Args:
         spec: LM spec, see `ragbench.lms.specs`.
         settings: Settings of calls. None takes them from `fields`. Without `timeout`, an attempt
-        has 600 seconds for a local model and 120 for others.
+            has 600 seconds for a local model and 120 for others.
         seed: Seed that is sent, if the server accepts one. None sends no seed.
         repeat: Number of the repeat, from 1. Each repeat has a separate seed and a separate place
-        in the cache, even if the server accepts no seed.
+            in the cache, even if the server accepts no seed.
         retries: Maximum number of retries of a call.
         schema: Whether the server enforces the schema of replies. None if unknown.
         fields: Settings by name (docs/models.md).

@@ -24,17 +24,14 @@ _log = get(__name__)
 class ToolConversation(dspy.Adapter):
     """Native tool calls, for a signature with `question`, `history`, `tools` and output `answer`.
 
-    The messages are the system message and the question. For each turn, they have the model's
-    text with its calls, and one message per result. There are no field marks. The user sends
-    another
+    The messages are the system message and the question. For each turn, they have the model's text
+    with its calls, and one message per result. There are no field marks. The user sends another
     message only at the end, when no tool is left.
 
     A message of the history is `{"text": str, "calls": [(name, arguments, result), ...]}` for each
     turn, or `{CLOSING: str}` at the end. A reply without a call is the answer. In a reply with
-    calls,
-    `answer` is the text next to them. `parallel` states whether a reply may have several calls.
-    None
-    does not state it.
+    calls, `answer` is the text next to them. `parallel` states whether a reply may have several
+    calls. None does not state it.
     """
 
     def __init__(self, *, parallel: bool | None) -> None:

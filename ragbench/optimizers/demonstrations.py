@@ -51,10 +51,8 @@ def one_call_per_predictor(metric: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `metric` so that the trace of a right run retains one call of each predictor.
 
     DSPy's bootstrap makes one demonstration from the calls of a predictor, in half of the cases
-    from
-    the last call. So a loop may only show its end. Here right runs alternate: the first run shows
-    the
-    first call, the next run the last, then the second, and so on.
+    from the last call. So a loop may only show its end. Here right runs alternate: the first run
+    shows the first call, the next run the last, then the second, and so on.
     """
     turns = itertools.count()
 

@@ -25,8 +25,7 @@ def logged_to(log_file: Path) -> Iterator[None]:
     """Redirect the output and logs of optimizers to `log_file` inside the block, in append mode.
 
     If the file cannot be written, the output is lost and the search continues. DSPy does not
-    resubmit
-    questions inside the block.
+    resubmit questions inside the block.
     """
     try:
         log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +50,7 @@ def _without_resubmission() -> Iterator[None]:
     """Stop `dspy.Evaluate` and `dspy.Parallel` from resubmitting slow questions inside the block.
 
     DSPy resubmits a question after 120 s if few are left. This costs twice, can outlive the run,
-    and
-    has no setting.
+    and has no setting.
     """
 
     def without_timeout(executor: Any, *args: Any, **kwargs: Any) -> Any:

@@ -45,8 +45,7 @@ class _Predict(dspy.Predict):
     """A `dspy.Predict` that trims demonstrations and ends the compile if the LM is down.
 
     Its trace has copies of the inputs. A loop may extend a list that it passed to an earlier call,
-    so
-    the demonstration of that call would show later content.
+    so the demonstration of that call would show later content.
     """
 
     def forward(self, **kwargs: Any) -> dspy.Prediction:

@@ -133,8 +133,7 @@ class Task:
         """Return `lm` with sample numbers that depend on the seed.
 
         DSPy counts samples from 0 or 1 in every compile. So two seeds would get the same samples
-        from a
-        cache, or from a server with a seed.
+        from a cache, or from a server with a seed.
         """
         if isinstance(lm, RagbenchLM):
             return lm.copy(first_rollout=self.seed * _ROLLOUTS)
@@ -176,8 +175,7 @@ class Candidate:
 
     `scores` are in the order of the questions, None for a question that it did not run. `calls` and
     `tokens` are the usage of the scored runs, and `order` is the position in the search, from 1.
-    They
-    are None if unknown.
+    They are None if unknown.
     """
 
     program: RAGProgram

@@ -180,8 +180,7 @@ class Retriever(ABC):
         """Return a retriever of the same kind and settings over some passages.
 
         Parts are restricted too. Vectors are shared with the full corpus. Statistics such as
-        inverse
-        document frequencies are those of the small corpus.
+        inverse document frequencies are those of the small corpus.
 
         Args:
             positions: Positions of the passages in the corpus, in order.

@@ -179,8 +179,7 @@ class Dense(Ranking):
         """Return all vectors, shape `(n, d)`. Embed many passages part by part.
 
         An interrupted build continues after its last part. With an embedding server, it starts
-        again
-        and finds the paid vectors in the embedder's cache.
+        again and finds the paid vectors in the embedder's cache.
         """
         n = len(self.corpus)
         folder = self._unfinished

@@ -28,8 +28,7 @@ class Contrast:
     """Comparison of a cell, or of a whole arm, with its baseline, by metric.
 
     P-values are corrected by Holm's method over the sweep. If the two cannot be compared, `why` has
-    the
-    reason and `scores` is empty.
+    the reason and `scores` is empty.
     """
 
     cell: str

@@ -181,8 +181,7 @@ def _axes(name: str, values: Any) -> Iterator[list[dict[str, Any]]]:
     """Yield each axis as a list of the fields that its values set.
 
     A field that holds a mapping has an axis for each key. For other fields, a value that is a
-    mapping
-    sets several fields, including the field itself.
+    mapping sets several fields, including the field itself.
     """
     if isinstance(values, Mapping) and _holds_mapping(name):
         for key, inner in values.items():

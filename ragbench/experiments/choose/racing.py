@@ -11,13 +11,12 @@ program is eliminated if
   slow*).
 
 The tests are by betting (Waudby-Smith and Ramdas 2024, arXiv:2010.09686). Wealth starts at 1. If
-the
-claim is false, its expectation does not grow, so it reaches 1/alpha with probability at most alpha,
-for any number of looks. The best program is eliminated only if one of the K - 1 others wins a false
-bet against it. So each bet has alpha / (K - 1), or half of it for each of the first two rules if
-both are in use. If questions vary together, the unit of a bet is the sum over their cluster, as a
-share of the maximum of the largest cluster. So large clusters have the weight of their questions,
-and no document decides by itself.
+the claim is false, its expectation does not grow, so it reaches 1/alpha with probability at most
+alpha, for any number of looks. The best program is eliminated only if one of the K - 1 others wins
+a false bet against it. So each bet has alpha / (K - 1), or half of it for each of the first two
+rules if both are in use. If questions vary together, the unit of a bet is the sum over their
+cluster, as a share of the maximum of the largest cluster. So large clusters have the weight of
+their questions, and no document decides by itself.
 """
 
 from __future__ import annotations
@@ -99,8 +98,7 @@ class Race:
         Args:
             scores: Scores in [0, 1], shape (programs, questions). NaN for eliminated programs.
             costs: Costs in one unit of all questions so far, shape (programs, questions so far),
-            with
-                their share of an index. NaN if unknown, and for eliminated programs.
+                with their share of an index. NaN if unknown, and for eliminated programs.
             seconds: Seconds of each question, in the shape of `scores`.
             clusters: Cluster of each question. A cluster must be added in one call.
         """

@@ -173,8 +173,7 @@ def comparable(
     """Return the places of the arms that form a family, and the reason against each other arm.
 
     An arm is excluded if it has too few of the questions of the largest run, if it is an upper
-    bound,
-    or if it cannot show its method and others can.
+    bound, or if it cannot show its method and others can.
 
     Args:
         arms: Arms.

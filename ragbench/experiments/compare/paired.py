@@ -241,8 +241,7 @@ def programs_of(arm: Arm, scores: Floats, groups: Clusters) -> Floats:
     """Return the scores of each program of an arm.
 
     Runs in one folder of repeats are one program. Runs of fewer than `LEAST_SEEDS` compiled
-    programs
-    are one program too. Repeats that differ systematically count as separate programs.
+    programs are one program too. Repeats that differ systematically count as separate programs.
 
     Args:
         arm: Runs.

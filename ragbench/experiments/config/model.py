@@ -179,10 +179,8 @@ def make_config(
     """Build the config of a run.
 
     Mappings such as `set` are merged key by key. Data given by file or name replaces hub data.
-    Another
-    retriever drops the settings of the one that it replaces. Without a data set name, the layout of
-    the
-    question file decides it. External code that the user names may be imported.
+    Another retriever drops the settings of the one that it replaces. Without a data set name, the
+    layout of the question file decides it. External code that the user names may be imported.
 
     Args:
         given: Fields from the user. They override all others.

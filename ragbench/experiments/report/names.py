@@ -28,8 +28,7 @@ def label_runs(evaluations: Sequence[Evaluation]) -> list[str]:
     """Return a name for each run: its program and the settings that distinguish it.
 
     The settings are those that differ between runs of that program. If they are equal, the name
-    ends
-    with the folder.
+    ends with the folder.
     """
     cards = [evaluation.card for evaluation in evaluations]
     settings = list(map(settings_of, cards))
@@ -170,8 +169,7 @@ def short_names(full_names: Sequence[str]) -> list[str]:
     """Shorten names to at most 28 characters, and keep them distinct if possible.
 
     A name that is too long keeps its beginning. If another name has the same beginning, it keeps
-    its
-    beginning and its end.
+    its beginning and its end.
     """
     beginnings = Counter(name[: _SHORT - 2] for name in full_names)
     short = []

@@ -33,8 +33,7 @@ def paper_table(
     """Return the mean of each metric with its 95 % interval, for runs by two of `BY`.
 
     Runs of one row and one column are seeds of one program. The score of a question is the mean
-    over
-    the seeds that have one.
+    over the seeds that have one.
 
     Args:
         runs: The runs.

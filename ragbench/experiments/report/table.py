@@ -71,12 +71,10 @@ class Column:
         name: Key of the value in a row.
         head: Heading. Default: the name.
         kind: Format of numbers. `usd_1000` is dollars per question, shown for 1,000 questions. None
-        is
-            shown as "-", or as "unknown" for dollars.
+            is shown as "-", or as "unknown" for dollars.
         interval: The row also has the ends of the interval, see `with_interval`.
         drop: Priority for omission on a narrow terminal. 0 is never omitted. Columns with equal
-        values
-            are omitted first.
+            values are omitted first.
         most: Maximum number of characters of a text. 0 means all.
         for_machines: Omit the column on a terminal.
         narrow: Shorten scores between -1 and 1 in every width: ".412 [.35,.47]".

@@ -218,8 +218,7 @@ def lm_of(config: RunConfig, spec: str, *, main: bool = False) -> RagbenchLM:
     """Return the LM of `spec` with the config's sampling, seed, cache and time limit.
 
     The fields `api_base`, `header`, `price`, `rpm` and `tpm` apply to the main LM only. `price_for`
-    has
-    the prices of other LMs.
+    has the prices of other LMs.
 
     Args:
         config: The run.

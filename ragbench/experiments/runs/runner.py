@@ -125,8 +125,7 @@ def run(
     """Answer every question without a finished record, and write the summary.
 
     The folder may have more questions, from a run with a larger limit. The written summary covers
-    all
-    of them. The result covers the questions of `run_context`.
+    all of them. The result covers the questions of `run_context`.
 
     Args:
         run_context: The run.

@@ -130,8 +130,7 @@ class Annotated:
     """Result of an annotation: the units of each question with their replies.
 
     Questions without units are omitted. A reply is None if a limit stopped its request. `as_if` is
-    the
-    usage without any cache. `billed` is the usage that was sent to a server, failed attempts
+    the usage without any cache. `billed` is the usage that was sent to a server, failed attempts
     included.
     """
 

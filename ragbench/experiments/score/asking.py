@@ -212,8 +212,7 @@ def ask_strictly(
     """Ask `signature` and read the reply strictly; retry once if it cannot be read.
 
     Nothing is repaired: a label that a lenient reader would guess counts as unreadable. The second
-    call
-    is recorded as a fallback.
+    call is recorded as a fallback.
 
     Args:
         signature: The signature.

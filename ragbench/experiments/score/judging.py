@@ -268,8 +268,7 @@ class FailureModes(Causes):
     """A-RAG's six failure modes (Du et al. 2026), named by a model from the steps of a program.
 
     Two kinds of question keep the cause of the rules and are not asked about: one that an error or
-    a
-    limit ended, and one without an answer although everything was in context.
+    a limit ended, and one without an answer although everything was in context.
     """
 
     name = "failure_mode"

@@ -86,12 +86,9 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
     """Score a run and write its scores to its database and to `scores.json`.
 
     The table `scores` has a row for each answer: its scores, and the sentences and triples that a
-    model
-    attributed to it. A repeated question has a new answer, which has no scores until it
-    is
+    model attributed to it. A repeated question has a new answer, which has no scores until it is
     scored. Earlier judge results are retained while the answer is the same, so scores can be added
-    one
-    after another. Records are never rewritten.
+    one after another. Records are never rewritten.
 
     Args:
         folder: Folder of the run.

@@ -47,9 +47,8 @@ class CallJournal:
     """Calls of a compile by side (student, teacher, prompt, ...), over all its attempts.
 
     If a compile was killed and starts again, DSPy's cache replays its finished calls. The calls of
-    the
-    last attempt are the usage *as if uncached*. The *billed* usage sums the uncached calls of all
-    attempts. `attempt` counts from 1.
+    the last attempt are the usage *as if uncached*. The *billed* usage sums the uncached calls of
+    all attempts. `attempt` counts from 1.
     """
 
     def __init__(self, path: Path) -> None:

@@ -70,12 +70,10 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold `folder` for this process, creating it if necessary. The lock ends with the process.
 
     The folder itself is locked, so no lock file can be deleted. If a network file system does not
-    lock
-    folders, the database stops a writer that was taken over.
+    lock folders, the database stops a writer that was taken over.
 
     Log lines go to `log.jsonl` in the folder. On exit, a newly created folder without other files
-    is
-    removed.
+    is removed.
 
     Raises:
         RunError: Another process holds the folder, or it cannot be created.

@@ -123,9 +123,8 @@ class StoredRecords(Mapping[str, Record]):
     """The latest record of each question, in the order first asked, and access to earlier ones.
 
     A question that a limit interrupted and that has no other record is not in the mapping. It
-    counts as
-    not asked (`cut_off_questions`). `damaged` lists questions with a changed record, which is
-    omitted.
+    counts as not asked (`cut_off_questions`). `damaged` lists questions with a changed record,
+    which is omitted.
     """
 
     def __init__(

@@ -73,9 +73,9 @@ class Caller:
     `reserves` is False if the usage is already reserved.
 
     Overload and lost connections are retried up to `retries` times, a timeout once, because each
-    costs a
-    whole time limit. Rejections (HTTP 429) are not counted if a rate limit spaces the calls. The
-    wait doubles from `base_s` with seeded jitter, and is not shorter than the server's Retry-After.
+    costs a whole time limit. Rejections (HTTP 429) are not counted if a rate limit spaces the
+    calls. The wait doubles from `base_s` with seeded jitter, and is not shorter than the server's
+    Retry-After.
     """
 
     base_s = 1.0
@@ -103,12 +103,12 @@ class Caller:
 
         Args:
             send: Function that sends one request. Its error may have an attribute `billed`, a
-            `FailedAttempts` with the usage of the failed attempt.
+                `FailedAttempts` with the usage of the failed attempt.
             prompt: Hash that distinguishes prompts.
             most: Maximum usage of an attempt. Its cost is infinite if unknown. Its calls are 0 if
-            the request is not a model call.
+                the request is not a model call.
             file_failure: Called with the error, the attempts, the latency and the billed usage of a
-            call that failed after at least one request.
+                call that failed after at least one request.
 
         Returns:
             The reply, with its attempts and its latency.
@@ -211,8 +211,7 @@ class Breaker:
     """Pauses all calls to a server after a series of failures.
 
     `patience` is the number of seconds after which it gives up. `key_variable` names the
-    environment
-    variable of the key in messages.
+    environment variable of the key in messages.
     """
 
     def __init__(
@@ -297,8 +296,7 @@ class Breaker:
         """Return True if a failed call only has to wait until the server is running again.
 
         If the server will stay down and a command ends for it, the call is refused then, so that
-        its
-        question counts as interrupted and not as failed.
+        its question counts as interrupted and not as failed.
         """
         if self.broken is not None and limit_reached() is not None:
             return isinstance(error, LM15Error) and not is_of_prompt(error)

@@ -1,12 +1,11 @@
 """Limits on a command's spending and a question's time, for every call of the process.
 
-Before a call is sent, its maximum usage (the estimated prompt and the reply limit) is
-reserved, in addition to the amount spent and the reservations of other running calls. If the call
-would fit once running calls turn out cheaper, it waits for them. If it can never fit, it is
-refused,
-and so is every later call. The actual usage of a call replaces its reservation. A command can
-exceed a limit only by the error of its prompt estimates. A call keeps the limits
-under which it began, even after their block has ended (`Scope`).
+Before a call is sent, its maximum usage (the estimated prompt and the reply limit) is reserved, in
+addition to the amount spent and the reservations of other running calls. If the call would fit once
+running calls turn out cheaper, it waits for them. If it can never fit, it is refused, and so is
+every later call. The actual usage of a call replaces its reservation. A command can exceed a limit
+only by the error of its prompt estimates. A call keeps the limits under which it began, even after
+their block has ended (`Scope`).
 """
 
 from __future__ import annotations
@@ -321,8 +320,7 @@ class Scope:
         """Reserve `amount` for a call inside the block, which reports the usage of the call.
 
         The call waits while running calls leave no budget. A failed call counts as one request
-        without
-        tokens.
+        without tokens.
 
         Raises:
             LimitReachedError: The call would exceed a limit.

@@ -176,8 +176,7 @@ def shared_rate_limit(provider: str, model: str, *, api_base: str, key: str) -> 
     """Return the rate limit of a server, shared by everything that uses the same server and key.
 
     A server given by its address has one limit for all its models, and gets all calls at once until
-    it
-    rejects some. A provider limits each model of each key separately.
+    it rejects some. A provider limits each model of each key separately.
 
     Args:
         provider: Name of the provider.

@@ -186,7 +186,7 @@ class Service(ServerCalls):
             body: JSON body of the request.
             texts: Texts of the request, from which its tokens are estimated.
             read: Function that returns the value of a reply and its cost in US dollars, given the
-            reply and its tokens. Raises LMSetupError.
+                reply and its tokens. Raises LMSetupError.
             price: US dollars per token. None if unknown.
 
         Returns:

@@ -352,8 +352,7 @@ def read_bindings(
 
     Args:
         rows: Rows of the reply. Rows with other names are ignored, unless a single variable is
-        wanted
-            and no row has its name.
+            wanted and no row has its name.
         variables: Wanted variables.
 
     Returns:

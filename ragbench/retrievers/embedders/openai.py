@@ -156,8 +156,7 @@ class OpenAIEmbedder(Embedder):
         """Request the vectors of `batch` in one request, or in halves if it is too large.
 
         After a split, later requests are no larger than the accepted ones. A single text that is
-        too long
-        is cut.
+        too long is cut.
 
         Returns:
             Texts and the answer to them, per request.

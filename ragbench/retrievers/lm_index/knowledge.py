@@ -243,8 +243,7 @@ class KnowledgeGraph(light.GraphIndex):
         """Return a report on each community, from the lowest level to the highest.
 
         The prompt lists the community's entities and relations, the best connected first. If these
-        do
-        not fit, reports on its parts take half of the budget.
+        do not fit, reports on its parts take half of the budget.
         """
         limit = _REPORT_INPUT_TOKENS
         degree = light.degrees(len(self.entities), self.relations)
