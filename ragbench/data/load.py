@@ -111,25 +111,12 @@ def load_dataset(spec: DataSettings) -> Dataset:
         value = getattr(spec, name)
         if value != DataSettings.model_fields[name].default and not is_read:
             raise ConfigError(f"{name}={value!r} has no effect on the data {spec.dataset}")
-    if source.layouts and not spec.field:
-        for path in files.values():
-            _check_layout(path, spec.dataset)
     dataset = replace(source.load(spec), is_own=spec.is_own)
     if spec.unanswerable is not None:
         dataset = without_gold(dataset, spec.unanswerable, seed=spec.seed_of_data)
     if spec.rename_entities is not None:
         dataset = rename_entities(dataset, spec.rename_entities)
     return dataset
-
-
-def _check_layout(path: Path, dataset: str) -> None:
-    """Raise DataError if `path` has the layout of another published data set."""
-    layout = detect_layout(path, dataset)
-    if layout in (None, "jsonl", dataset) or {layout, dataset} == _ONE_LAYOUT:
-        return
-    raise DataError(
-        f"{path} has the layout of {layout}, not of {dataset}; give --dataset {layout}"
-    )
 
 
 def question_files(spec: DataSettings) -> dict[Split | None, Path]:
@@ -157,38 +144,56 @@ def rows_of(spec: DataSettings) -> Iterator[Row]:
         if source:
             instead = f" or take {source.repo} from the hub"
         raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
-    rows = hub.hub_rows(spec) if spec.hub else _file_rows(files, spec.encoding)
+    rows = hub.hub_rows(spec) if spec.hub else _file_rows(files, spec)
     yield from map_rows(rows, spec.field, "--field")
 
 
-def _file_rows(files: Mapping[Split | None, Path], encoding: str) -> Iterator[Row]:
+def _file_rows(files: Mapping[Split | None, Path], spec: DataSettings) -> Iterator[Row]:
     for split, path in files.items():
-        for row in read_rows(path, encoding):
+        for number, row in enumerate(read_rows(path, spec.encoding)):
+            if not number and not spec.field:
+                _check_layout(path, row.data, spec.dataset)
             yield row._replace(split=split)
 
 
-def detect_layout(path: Path, first: str = "") -> str | None:
-    """Return the data set with the layout of a question file, else None.
+def _check_layout(path: Path, record: Any, dataset: str) -> None:
+    """Raise DataError if the first record of `path` has the layout of another data set."""
+    layout = _layout_of(record, dataset)
+    if layout in (None, "jsonl", dataset) or {layout, dataset} == _ONE_LAYOUT:
+        return
+    if DATASETS.get(dataset).layouts:
+        raise DataError(
+            f"{path} has the layout of {layout}, not of {dataset}; give --dataset {layout}"
+        )
 
-    Args:
-        path: The question file.
-        first: Data set that is returned if the file has all fields of one of its layouts.
-    """
+
+def detect_layout(path: Path) -> str | None:
+    """Return the data set with the layout of a question file, else None."""
     try:
-        record = next(iter(read_rows(path)), None)
+        row = next(iter(read_rows(path)), None)
     except DataError:
         return None
-    if record is None or not isinstance(record.data, dict):
+    return None if row is None else _layout_of(row.data)
+
+
+def _layout_of(record: Any, first: str = "") -> str | None:
+    """Return the data set with the layout of a record, else None.
+
+    Args:
+        record: First record of a question file.
+        first: Data set to return if the record has all fields of one of its layouts.
+    """
+    if not isinstance(record, dict):
         return None
     best: tuple[int, str | None] = (0, None)  # The layout with the most matching fields.
     for name, source in DATASETS:
         for fields in source.layouts:
-            if name == first and fields <= record.data.keys():
+            if name == first and fields <= record.keys():
                 return name
-            names_question = "question" in record.data or len(fields) > 1
-            if len(fields) > best[0] and fields <= record.data.keys() and names_question:
+            names_question = "question" in record or len(fields) > 1
+            if len(fields) > best[0] and fields <= record.keys() and names_question:
                 best = (len(fields), name)
-    evidence = record.data.get("evidence")
+    evidence = record.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
         return "2wikimultihopqa"

@@ -165,17 +165,6 @@ class Voting(WrapperProgram):
         return dspy.Prediction(**{**dict(winner.items()), **joined})
 
 
-class Sampled(WrapperProgram):
-    """Ask another program for a sample, by its number; number 0 is its answer as it is."""
-
-    def __init__(self, inner: RAGProgram, number: int) -> None:
-        super().__init__(inner)
-        self.number = number
-
-    def forward(self, question: str) -> dspy.Prediction:
-        return ask_again(self.inner, question, self.number)
-
-
 def ask_again(program: RAGProgram, question: str, number: int) -> dspy.Prediction:
     """Return a sample of the program's answers.
 

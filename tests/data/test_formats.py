@@ -344,5 +344,9 @@ def test_load_dataset_of_another_layout_is_refused(
 ) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text(json.dumps(record) + "\n")
+    corpus = None
+    if dataset == "graphrag_bench":  # It reads its corpus before its questions.
+        corpus = tmp_path / "corpus.json"
+        corpus.write_text(json.dumps([{"corpus_name": "Novel", "context": "Ann lives in Bo."}]))
     with pytest.raises(DataError, match=f"has the layout of {layout}.*give --dataset {layout}"):
-        load_dataset(DataSettings(dataset=dataset, data_file=path))
+        load_dataset(DataSettings(dataset=dataset, data_file=path, corpus_file=corpus))

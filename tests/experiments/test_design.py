@@ -14,7 +14,7 @@ from ragbench.experiments.cells.verdict import reread, votes_for
 from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.compare.spending import BreakEven
 from ragbench.experiments.compare.verdicts import Design, conclusion
-from ragbench.experiments.runs.clusters import clusters_among, clusters_of
+from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Method, compare_scores
 from ragbench.record import Totals
@@ -227,7 +227,8 @@ def test_clusters_that_only_some_records_name(folder: Folder) -> None:
     rows += [record(qid=q, question=f"Who is {q}?", gold_pids=["shared"]) for q in "de"]
     assert clusters_of(read_records(folder(*rows))) == dict(zip("abcde", "aacdd", strict=True))
     of_file = [record(qid=q, question=q, gold_pids=[q], extra={"document": "x"}) for q in "fg"]
-    assert clusters_among([*rows, *of_file]) == dict(zip("abcdefg", "aacddff", strict=True))
+    every = read_records(folder(*rows, *of_file))
+    assert clusters_of(every) == dict(zip("abcdefg", "aacddff", strict=True))
 
 
 def test_mostly_right_is_more_than_half(folder: Folder) -> None:

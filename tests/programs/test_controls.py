@@ -18,7 +18,6 @@ from ragbench.programs import PROGRAMS, wrappers
 from ragbench.programs.external import keep_module
 from ragbench.programs.wrappers import (
     FormRepaired,
-    Sampled,
     Voting,
     WrapperProgram,
     bare_answer,
@@ -137,7 +136,6 @@ class Opaque(dspy.Module):
 WRAPPERS: dict[type[WrapperProgram], Callable[[Any], dspy.Module]] = {
     FormRepaired: repair_form,
     Voting: lambda inner: Voting(inner, 3),
-    Sampled: lambda inner: Sampled(inner, 1),
     LoadedProgram: LoadedProgram,
 }
 

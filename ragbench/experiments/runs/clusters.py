@@ -3,33 +3,23 @@
 A cluster is the unit of every interval and of every test (see `ragbench.data.clusters`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from ragbench.data import linked
 from ragbench.experiments.store import StoredRecords, varies_with
 from ragbench.metrics import Bounds, Mean, mean_of
-from ragbench.record import Record
 
 
 def clusters_of(records: StoredRecords) -> dict[str, str]:
-    """Return the cluster of each question by id; empty if every question is its own cluster."""
+    """Return the cluster of each question by id. Empty if every question is its own cluster."""
     if clusters_of not in records.memo:
-        records.memo[clusters_of] = _named(records.column(varies_with))
+        keys = records.column(varies_with)
+        qids = list(keys)
+        firsts = linked(list(keys.values()))
+        named = {qid: qids[at] for qid, at in zip(qids, firsts, strict=True)}
+        records.memo[clusters_of] = named if len(set(firsts)) < len(qids) else {}
     clusters: dict[str, str] = records.memo[clusters_of]
     return clusters
-
-
-def clusters_among(records: Iterable[Record]) -> dict[str, str]:
-    """Return the same as `clusters_of` for records in memory."""
-    return _named({record.qid: varies_with(record) for record in records})
-
-
-def _named(keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    qids = list(keys)
-    firsts = linked(list(keys.values()))
-    if len(set(firsts)) == len(qids):
-        return {}
-    return {qid: qids[at] for qid, at in zip(qids, firsts, strict=True)}
 
 
 def mean_of_run(
