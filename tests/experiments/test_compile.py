@@ -3,6 +3,7 @@
 import json
 import re
 import textwrap
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from ragbench.experiments.plans import make_plan
 from ragbench.experiments.report.sweep import estimate_report, programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
+from ragbench.experiments.store import CALLS, CallJournal
 from ragbench.lms.adapters import ADAPTERS, make_adapter
 from ragbench.lms.calls import Limits, spending
 from ragbench.optimizers import OPTIMIZERS
@@ -180,6 +182,10 @@ def test_after_an_outage_the_same_command_finishes(
     with pytest.raises(RunError, match="repeat the same command"):
         make(config, tmp_path, **fields)
     assert len(server.hits) <= before + 22
+    journal = CallJournal(tmp_path / "out" / "work" / CALLS)
+    end = time.monotonic() + 20  # The other worker's call may still be under way.
+    while journal.billed().calls < len(server.hits) - before and time.monotonic() < end:
+        time.sleep(0.01)
     with pytest.raises(RunError, match="unfinished compile"):  # the sidecar comes last
         read_sidecar(tmp_path / "out")
     server.script = learner

@@ -1,10 +1,14 @@
 """A run's database: what is written is there, whoever is killed; what was changed is noticed."""
 
+import contextlib
 import json
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +23,7 @@ from ragbench.experiments.store import (
     RunFolder,
     Store,
     billed_calls,
+    database,
     locked,
     read_card,
     read_object,
@@ -48,6 +53,30 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_records(tmp_path / "none") == {}
     assert sorted(path.name for path in folder.iterdir()) == ["card.json", DATABASE]
     assert not said(folder)
+
+
+def test_card_put_while_another_thread_creates_the_database_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    make = database._make
+
+    def make_slowly(path: Path, settings: Sequence[tuple[str, str]]) -> None:
+        begun.set()
+        go_on.wait(20)
+        make(path, settings)
+
+    monkeypatch.setattr(database, "_make", make_slowly)
+    with Store(tmp_path / "run", card()) as store, ThreadPoolExecutor() as threads:
+        created = threads.submit(store.run)
+        begun.wait(20)
+        put = threads.submit(store.put_card, card().model_copy(update={"index": {"edges": 3}}))
+        with contextlib.suppress(TimeoutError):
+            put.result(0.1)
+        go_on.set()
+        created.result()
+        put.result()
+    assert read_card(tmp_path / "run").index == {"edges": 3}
 
 
 def test_a_later_record_counts_and_what_a_limit_cut_off_was_not_asked(tmp_path: Path) -> None:

@@ -224,8 +224,10 @@ class Store:
 
     def put_card(self, card: BaseModel) -> None:
         """Replace the card. Nothing is written before the database exists."""
-        self.card = card
-        if self._db is not None:
+        with self._writing:  # Another thread may be creating the database with the old card.
+            self.card = card
+            exists = self._db is not None
+        if exists:
             self.run((_SET, ("card", card.model_dump_json())))
             write_json(self.folder / CARD, card.model_dump(mode="json"))
 
