@@ -5,14 +5,14 @@ official scripts.
 """
 
 import re
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
+from typing import Any
 
 import dspy
 
@@ -20,7 +20,7 @@ import ragbench
 from ragbench.data import Dataset, find_clusters, load_dataset
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig
-from ragbench.experiments.prediction_files import PredictionRecord, Predictions, read_predictions
+from ragbench.experiments.prediction_files import TWIN, PredictionRecord, read_predictions
 from ragbench.experiments.runs.matching import PassageMatcher
 from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
@@ -35,17 +35,15 @@ from ragbench.text_normalization import question_key
 
 _log = get(__name__)
 
-#: Amount -> the columns of a table of runs that need it. An amount that a file lacks is unknown.
-_COLUMNS_OF = {
-    "calls": ("calls",),
-    "tokens": ("tokens",),
-    "cost_usd": ("cost_usd",),
-    "latency_s": ("p50_s", "p95_s"),
-}
-#: Amounts that no file of predictions has, and their columns.
+#: Amounts that a file may have. One that it lacks is unknown.
+_AMOUNTS = ("calls", "tokens", "cost_usd", "latency_s")
+#: Amounts that no file of predictions has.
 _NEVER_KNOWN = ("embedding_and_reranking_calls", "embedding_and_reranking_tokens", "retrievals",
                 "critical_path_calls", "critical_path_s")  # fmt: skip
-_NEVER_SHOWN = ("sequential_calls", "searches")
+#: Column of a table of runs -> the amount that it needs.
+_COLUMNS = {"calls": "calls", "tokens": "tokens", "cost_usd": "cost_usd", "p50_s": "latency_s",
+            "p95_s": "latency_s", "sequential_calls": "critical_path_calls",
+            "searches": "retrievals"}  # fmt: skip
 
 
 def folder_of(name: str) -> Path:
@@ -85,36 +83,27 @@ def import_run(
     predictions = read_predictions(file, fields, config.encoding or "")
     # Without its gold passages a question could not be clustered with others that need them.
     clusters = find_clusters(examples)
-    examples = [e.copy(cluster=examples[at].qid) for e, at in zip(examples, clusters, strict=True)]
-    pairs = _paired(examples, predictions)
+    pairs = []
+    for example, first in zip(examples, clusters, strict=True):
+        # In MuSiQue's Full set two questions share an id.
+        twin = f"{example.get('twin_of')}{TWIN}"
+        keys = (str(example.qid), twin, question_key(example.question))
+        row = next((predictions[key] for key in keys if key in predictions), PredictionRecord())
+        pairs.append((example.copy(cluster=examples[first].qid), row))
     if all(row.answer is None for _, row in pairs):
         raise DataError(
-            f"{file}: none of its {sum(map(len, predictions.values()))} predictions is of the "
-            f"{len(examples)} questions: their ids, such as {next(iter(predictions))[:60]!r}, must "
+            f"{file}: none of its {len(predictions)} predictions is of the {len(examples)} "
+            f"questions: their ids, such as {next(iter(predictions))[:60]!r}, must "
             f"be ids of the data, such as {examples[0].qid!r}, or their questions the same"
         )
     records = _records(pairs, dataset, model, file)
-    card = _card(config, file, name, model, dataset, records)
-    _write(folder, card, records)
-    return reopen(folder)
-
-
-def _card(
-    config: RunConfig,
-    file: Path,
-    name: str,
-    model: str,
-    dataset: Dataset,
-    records: Sequence[Record],
-) -> RunCard:
-    of_data = config.identity()
-    for field in RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys():
-        of_data.pop(field, None)
-    unknown = list(_NEVER_SHOWN)
-    for amount, columns in _COLUMNS_OF.items():
+    ignored = RunConfig.model_fields.keys() - QuestionSettings.model_fields.keys()
+    of_data = {key: value for key, value in config.identity().items() if key not in ignored}
+    unknown = []
+    for column, amount in _COLUMNS.items():
         if all(amount in record.unknown for record in records):
-            unknown += columns
-    return RunCard(
+            unknown.append(column)
+    card = RunCard(
         identity={**of_data, "program": name, "imported": f"sha256:{sha256_of(file)}"},
         label=name,
         questions=len(records),
@@ -125,45 +114,27 @@ def _card(
         versions={"ragbench": ragbench.__version__},
         unknown=unknown,
     )
+    try:
+        _write(folder, card, records)
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot write the run folder {folder}: {reason}") from None
+    return reopen(folder)
 
 
 def _write(folder: Path, card: RunCard, records: Sequence[Record]) -> None:
     """Write a run to a temporary folder and rename it, so that `folder` is never incomplete."""
-    unfinished = None
-    try:
-        make_folder(folder.parent)
-        unfinished = Path(tempfile.mkdtemp(prefix=".import-", dir=folder.parent))
+    make_folder(folder.parent)
+    with TemporaryDirectory(
+        prefix=".import-", dir=folder.parent, ignore_cleanup_errors=True
+    ) as made:
+        unfinished = Path(made)
         with Store(unfinished, card) as store:
             for record in records:
                 store.write(record)
         write_json(unfinished / SUMMARY, reopen(unfinished).stored())  # Lists of runs read it.
         unfinished.chmod(0o755)
         unfinished.rename(folder)
-    except (OSError, sqlite3.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise RunError(f"cannot write the run folder {folder}: {reason}") from None
-    finally:
-        if unfinished is not None:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-
-def _paired(
-    examples: Sequence[dspy.Example], predictions: Predictions
-) -> list[tuple[dspy.Example, PredictionRecord]]:
-    """Return each example with its prediction, or with an empty one.
-
-    In MuSiQue's Full set two questions share an id. The second prediction is that of the twin.
-    """
-    pairs = []
-    for example in examples:
-        twin_of = example.get("twin_of")
-        row = PredictionRecord()
-        for key in (str(example.qid), twin_of, question_key(example.question)):
-            if same := predictions.get(key or ""):
-                row = same[-1] if twin_of else same[0]
-                break
-        pairs.append((example, row))
-    return pairs
 
 
 def _records(
@@ -177,17 +148,22 @@ def _records(
     The evidence of a question is unknown if no prediction of the file names passages, if its own
     prediction does not, or if the data has none of the named passages.
     """
-    mentions = [row.passages or _cited_pids(example, row) for example, row in pairs]
-    matcher = PassageMatcher(dataset.corpus, chain.from_iterable(mentions))
-    has_passages = any(row.passages or row.support_idxs for _, row in pairs)
+    mentions = []
+    for example, row in pairs:
+        named = row.passages
+        if not named and row.support_idxs is not None:
+            named = _cited_pids(example, row.support_idxs)
+        mentions.append(named)
+    matcher = PassageMatcher(dataset.corpus, chain.from_iterable(filter(None, mentions)))
+    has_passages = any(mentions)
     cites_sentences = any(row.supporting_facts for _, row in pairs)
     records = []
     unknown = 0
     for (example, row), own_mentions in zip(pairs, mentions, strict=True):
-        passages = matcher.match(own_mentions, example)
+        passages = matcher.match(own_mentions or (), example)
         is_known = any(passage.pid in dataset.corpus.positions for passage in passages)
-        is_empty = not own_mentions and (row.passages, row.support_idxs) != (None, None)
-        if not has_passages or not (is_known or is_empty or row.answer is None):
+        is_known = is_known or row.answer is None or own_mentions == ()
+        if not (has_passages and is_known):
             unknown += has_passages and bool(example.gold_pids)
             example = example.copy(gold_pids=[])
         record = _record(example, row, passages, dataset, model)
@@ -196,7 +172,7 @@ def _records(
         _log.warning(
             "%s: %s of %s passages match no id, title or text of the data, such as %r; "
             "evidence is unknown for %s questions",
-            file, matcher.unmatched.total(), sum(map(len, mentions)),
+            file, matcher.unmatched.total(), sum(map(len, filter(None, mentions))),
             next(iter(matcher.unmatched))[:60], unknown,
         )  # fmt: skip
     return records
@@ -215,7 +191,9 @@ def _record(
         failure = Failure("import", "NoPrediction", "the file has no answer for this question")
     else:
         hits = tuple((passage.pid, 1 / rank) for rank, passage in enumerate(passages, start=1))
-        cited = list(map(list, row.supporting_facts)) or _cited_pids(example, row) or None
+        cited: Sequence[Any] = list(map(list, row.supporting_facts))
+        if not cited:
+            cited = list(_cited_pids(example, row.support_idxs or ()))
         prediction = dspy.Prediction(
             answer=row.answer,
             stop_reason="imported",
@@ -224,7 +202,7 @@ def _record(
             searches=[Search(example.question, len(hits), hits, 0.0)] if hits else [],
             counts={},
             passages=passages,
-            citations=cited,
+            citations=cited or None,
             facts=list(map(list, row.evidence)) or None,
         )
     calls = []
@@ -241,11 +219,11 @@ def _record(
         example, prediction, Ledger(calls, CriticalPath()), latency_s=row.latency_s or 0.0,
         failure=failure, alignment=dataset.corpus.alignment,
     )  # fmt: skip
-    unknown = [name for name in _COLUMNS_OF if getattr(row, name) is None]
+    unknown = [name for name in _AMOUNTS if getattr(row, name) is None]
     return replace(record, unknown=[*unknown, *_NEVER_KNOWN])
 
 
-def _cited_pids(example: dspy.Example, row: PredictionRecord) -> list[str]:
-    """Return the ids of the paragraphs of MuSiQue that a prediction names by their numbers."""
+def _cited_pids(example: dspy.Example, numbers: Sequence[int]) -> tuple[str, ...]:
+    """Return the ids of the paragraphs of MuSiQue with these numbers."""
     pids = example.get("paragraph_pids", ())
-    return [pids[i] for i in row.support_idxs or () if 0 <= i < len(pids)]
+    return tuple(pids[i] for i in numbers if 0 <= i < len(pids))

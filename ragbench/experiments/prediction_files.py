@@ -6,8 +6,7 @@ A file has one record per question: `id` (or `question`) and `answer`. Optional 
 HotpotQA, 2WikiMultiHopQA, MuSiQue and GraphRAG-Bench need no mapping, nor do AutoRAG's.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,8 @@ from ragbench.data.values import plain, unpacked
 from ragbench.errors import DataError
 from ragbench.text_normalization import question_key
 
+#: Suffix of the key of the second prediction for an id.
+TWIN = "::twin"
 #: Keys that may name a passage that is an object; the first one present counts.
 _PASSAGE_KEYS = ("id", "pid", "doc_id", "title", "text", "contents", "content")
 
@@ -81,10 +82,9 @@ class PredictionRecord(Record):
     latency_s: Amount = None
 
 
-Predictions = Mapping[str, Sequence[PredictionRecord]]
-
-
-def read_predictions(file: Path, fields: Mapping[str, str], encoding: str = "") -> Predictions:
+def read_predictions(
+    file: Path, fields: Mapping[str, str], encoding: str = ""
+) -> Mapping[str, PredictionRecord]:
     """Read predictions by id, or by normalized question.
 
     Args:
@@ -93,45 +93,44 @@ def read_predictions(file: Path, fields: Mapping[str, str], encoding: str = "") 
         encoding: Encoding of a text that is not UTF-8.
 
     Returns:
-        The predictions of each key. Only in MuSiQue's Full set two questions share an id.
+        The predictions. In MuSiQue's Full set two questions share an id. The second has the key
+        `id` and `TWIN`.
 
     Raises:
         DataError: The file cannot be read, a prediction has neither id nor question, no prediction
             has an answer, or two predictions are for one question.
     """
-    predictions: dict[str, list[PredictionRecord]] = {}
-    unanswered: Row | None = None
-    for row in map_rows(_rows(file, encoding), fields, PredictionRecord.option):
+    predictions: dict[str, PredictionRecord] = {}
+    rows = list(map_rows(_rows(file, encoding), fields, PredictionRecord.option))
+    for row in rows:
         record = validate(PredictionRecord, row)
-        if record.answer is None:
-            unanswered = unanswered or row
-        key = record.id or (question_key(record.question) if record.question else "")
+        key = record.id or question_key(record.question or "")
         if not key:
             fail(row, "id", missing(PredictionRecord, row, "id"))
-        same = predictions.setdefault(key, [])
-        if same and not (record.answerable is not None and len(same) == 1):
+        if key in predictions and record.answerable is not None:
+            key += TWIN
+        if key in predictions:
             raise DataError(f"{row.where}: {key!r} already has a prediction")
-        same.append(record)
-    every = chain.from_iterable(predictions.values())
-    if unanswered is not None and all(record.answer is None for record in every):
-        fail(unanswered, "answer", missing(PredictionRecord, unanswered, "answer"))
+        predictions[key] = record
+    if all(record.answer is None for record in predictions.values()):
+        fail(rows[0], "answer", missing(PredictionRecord, rows[0], "answer"))
     return predictions
 
 
 def _rows(file: Path, encoding: str) -> Iterator[Row]:
     """Yield the records. An official file of HotpotQA or 2WikiMultiHopQA has them by id."""
     content = read_json(file, encoding) if file.suffix.lower() == ".json" else None
-    if not isinstance(content, dict) or not isinstance(content.get("answer"), dict):
+    answers = content.get("answer") if isinstance(content, dict) else None
+    if not (isinstance(content, dict) and answers and isinstance(answers, dict)):
         yield from read_rows(file, encoding)
         return
     facts = content.get("sp") or {}
     evidence = content.get("evidence") or {}
     if not isinstance(facts, dict) or not isinstance(evidence, dict):
         raise DataError(f'{file}: "sp" and "evidence" must be objects by id, as "answer" is')
-    for qid, answer in content["answer"].items():
-        named = facts.get(qid) or []
-        data = {"id": qid, "answer": answer, "supporting_facts": named}
+    for qid, answer in answers.items():
+        data = {"id": qid, "answer": answer, "evidence": evidence.get(qid)}
+        data["supporting_facts"] = named = facts.get(qid) or []
         if isinstance(named, list):  # The record checks their shape.
-            titles = dict.fromkeys(str(fact[0]) for fact in named if fact)
-            data["passages"] = list(titles)
-        yield Row(f"{file}: {qid}", {**data, "evidence": evidence.get(qid, [])})
+            data["passages"] = list(dict.fromkeys(str(fact[0]) for fact in named if fact))
+        yield Row(f"{file}: {qid}", data)
