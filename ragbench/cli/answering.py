@@ -35,11 +35,11 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
         "ragbench eval --compiled compiled/FOLDER",
     ],
     common=(
-        "config_file", "program", "set", "k", "compiled", "dataset", "data_file", "corpus_file",
-        "hub", "split", "limit", "retriever", "lm", "api_base", "workers", "out",
-        "max_cost", "max_minutes", "dry_run", "pilot", "metrics", "by_group", "format",
+        "config_file program set k compiled dataset data_file corpus_file hub split limit "
+        "retriever lm api_base workers out max_cost max_minutes dry_run pilot metrics "
+        "by_group format"
     ),
-)  # fmt: skip
+)
 @shared.program_options
 @shared.control_options
 @shared.data_options
@@ -112,11 +112,10 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
         "ragbench ask",
     ],
     common=(
-        "config_file", "program", "set", "k", "docs", "compiled", "dataset", "data_file",
-        "corpus_file", "retriever", "lm", "api_base", "temperature", "workers", "max_cost",
-        "max_minutes",
+        "config_file program set k docs compiled dataset data_file corpus_file retriever lm "
+        "api_base temperature workers max_cost max_minutes"
     ),
-)  # fmt: skip
+)
 @click.argument("question", required=False)
 @option("--docs", type=PATH, group="Data",
         help="Folder of documents to answer from, instead of a data set.")  # fmt: skip

@@ -26,11 +26,10 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
         "ragbench choose --replay runs/vanilla --replay runs/ircot",
     ],
     common=(
-        "docs", "data_file", "programs", "min_gain", "max_p95", "metric", "replay", "lm",
-        "api_base",
-        "retriever", "limit", "max_cost", "out",
+        "docs data_file programs min_gain max_p95 metric replay lm api_base retriever limit "
+        "max_cost out"
     ),
-)  # fmt: skip
+)
 @option("--docs", type=PATH, group="Data",
         help="Folder of documents to search instead of the questions' own passages.")  # fmt: skip
 @option("--programs", default=DEFAULT_PROGRAMS, metavar="A,B,...", group="Race",

@@ -34,11 +34,11 @@ class Command(click.Command):
     """
 
     def __init__(
-        self, *args: Any, examples: Sequence[str] = (), common: Sequence[str] = (), **settings: Any
+        self, *args: Any, examples: Sequence[str] = (), common: str = "", **settings: Any
     ) -> None:
         super().__init__(*args, **settings)
         self.examples = examples
-        self.common = common
+        self.common = common.split()
         if common:
             self.params.append(
                 GroupedOption(
@@ -87,14 +87,14 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def command(
-    name: str, *, examples: Sequence[str] = (), common: Sequence[str] = ()
+    name: str, *, examples: Sequence[str] = (), common: str = ""
 ) -> Callable[[Callable[..., Any]], Command]:
     """Return a decorator like `click.command`, for a `Command`.
 
     Args:
         name: Name of the command.
         examples: Command lines at the end of the help.
-        common: Names of the options that `--help` shows. Empty: all.
+        common: Names of the options that `--help` shows, separated by blanks. Empty: all.
     """
     return click.command(name, cls=Command, examples=examples, common=common)
 

@@ -30,12 +30,11 @@ from ragbench.experiments.config import CompileConfig, TuneConfig
         "ragbench eval --compiled compiled/FOLDER",
     ],
     common=(
-        "config_file", "program", "set", "k", "optimizer", "preset", "train_limit", "val_limit",
-        "teacher", "optimizer_metric", "train_file", "val_file", "fresh", "dataset",
-        "data_file", "corpus_file", "retriever", "lm", "api_base", "temperature", "workers",
-        "out", "max_cost", "max_minutes", "dry_run",
+        "config_file program set k optimizer preset train_limit val_limit teacher "
+        "optimizer_metric train_file val_file fresh dataset data_file corpus_file retriever "
+        "lm api_base temperature workers out max_cost max_minutes dry_run"
     ),
-)  # fmt: skip
+)
 @shared.program_options
 @shared.compile_options
 @shared.compile_metric_option
@@ -82,12 +81,11 @@ def compile_command(**options: Any) -> None:
         "ragbench verdict --read verdicts/FOLDER",
     ],
     common=(
-        "program", "set", "optimizer", "preset", "train_limit", "val_limit",
-        "seeds", "equal_cost", "metrics", "margin", "read",
-        "limit", "dataset", "data_file", "corpus_file", "retriever", "lm", "api_base",
-        "workers", "max_cost", "dry_run",
+        "program set optimizer preset train_limit val_limit seeds equal_cost metrics margin "
+        "read limit dataset data_file corpus_file retriever lm api_base workers max_cost "
+        "dry_run"
     ),
-)  # fmt: skip
+)
 @shared.program_options
 @shared.compile_options
 @shared.optimizer_metric_option
@@ -188,11 +186,11 @@ def sweep_command(file: str, out: Path | None, only: dict[str, str], **options: 
         "ragbench eval --compiled tuned/FOLDER/front/00",
     ],
     common=(
-        "config_file", "program", "set", "k", "objective", "trials", "space", "only", "split",
-        "limit", "format", "dataset", "data_file", "corpus_file", "retriever", "lm", "api_base",
-        "temperature", "workers", "out", "max_cost", "max_minutes", "dry_run",
+        "config_file program set k objective trials space only split limit format dataset "
+        "data_file corpus_file retriever lm api_base temperature workers out max_cost "
+        "max_minutes dry_run"
     ),
-)  # fmt: skip
+)
 @shared.program_options
 @stack(*shared.field_options(TuneConfig, "Search"))
 @shared.how_options

@@ -43,10 +43,10 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
         "ragbench retrieve --build --data-file dev.json --retriever dense --max-cost 1",
     ],
     common=(
-        "build", "dataset", "data_file", "corpus_file", "docs", "setting", "split", "limit",
-        "retriever", "retriever_set", "run_files", "ks", "out", "force", "max_cost",
+        "build dataset data_file corpus_file docs setting split limit retriever retriever_set "
+        "run_files ks out force max_cost"
     ),
-)  # fmt: skip
+)
 @click.argument("query", required=False)
 @option("--build", is_flag=True, group="Retrieval",
         help="Build the index of the retriever, unless it exists.")  # fmt: skip

@@ -19,11 +19,8 @@ from ragbench.cli.progress import RunProgress
         "ragbench questions contracts/ -n 60 --lm openai/gpt-4o-mini -o questions.jsonl",
         "ragbench questions contracts/ --hops 2,3 --max-cost 1 --page look.html",
     ],
-    common=(
-        "questions", "hops", "output", "page", "lm", "api_base", "passage_tokens", "workers",
-        "max_cost", "dry_run",
-    ),
-)  # fmt: skip
+    common="questions hops output page lm api_base passage_tokens workers max_cost dry_run",
+)
 @click.argument("docs", type=PATH)
 @option("-n", "--questions", type=click.IntRange(1, 10_000), default=60, group="Questions",
         help="Number of questions to keep.")  # fmt: skip

@@ -1,9 +1,9 @@
 """Identity of code in files: the file and the local modules that it imports, transitively.
 
-Files are compared by their syntax trees, without comments, type hints, and docstrings that no
-prompt can show. So an edit that changes no code keeps the identity. Installed packages are
-identified by name and version. Data that the code reads while it runs (files, environment
-variables) is ignored. Commands that reuse finished answers of such code print a note.
+Files are compared by their syntax trees, so an edit of comments or blanks keeps the identity.
+Installed packages are identified by name and version. Data that the code reads while it runs
+(files, environment variables) is ignored. Commands that reuse finished answers of such code print a
+note.
 """
 
 import ast
@@ -12,19 +12,13 @@ import importlib.util
 import sys
 import sysconfig
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 _RAGBENCH = Path(__file__).resolve().parents[1]
 _PYTHON = f"python {sys.version_info.major}.{sys.version_info.minor}"
-#: Modules for type hints. Their imports are ignored, because uses show in the code.
-_OF_HINTS = frozenset({"typing", "typing_extensions", "collections.abc", "__future__"})
-#: Decorators that do not pass the docstring on.
-_QUIET = frozenset({"staticmethod", "classmethod", "property", "cache", "lru_cache"})
-#: Names of code that reads docstrings or type hints, which then count.
-_READS_TEXTS = frozenset({"__doc__", "__annotations__", "get_type_hints", "inspect", "globals"})
 
 
 def code_digest(file: Path) -> str:
@@ -138,102 +132,17 @@ def _place_of(top: str) -> list[Path]:
 
 @lru_cache(maxsize=256)
 def _digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
-    trees: list[ast.AST | bytes] = []
-    displayed = set[str]()
+    state = hashlib.sha256()
     for path, _, _ in stamps:
         content = path.read_bytes()
-        try:
-            tree = ast.parse(content)
-        except (SyntaxError, ValueError):
-            trees.append(content)
-        else:
-            trees.append(tree)
-            displayed |= _values_in(tree)
-    state = hashlib.sha256()
-    for tree_or_bytes in trees:
-        if isinstance(tree_or_bytes, ast.AST):
-            code = _WithoutTexts(displayed).visit(tree_or_bytes)
-            state.update(ast.dump(code).encode("utf-8", "surrogatepass") + b"\0")
-        else:
-            state.update(tree_or_bytes + b"\0")
+        with suppress(SyntaxError, ValueError):
+            content = ast.dump(ast.parse(content)).encode("utf-8", "surrogatepass")
+        state.update(content + b"\0")
     return state.hexdigest()[:16]
 
 
 def _name_of(node: ast.AST) -> str:
     return str(getattr(node, "id", "") or getattr(node, "attr", ""))
-
-
-def _values_in(tree: ast.AST) -> set[str]:
-    """Return the names that code uses other than by calling them, such as tools it passes on."""
-    called = set[int]()
-    identifiers = set[str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called.add(id(node.func))
-        if isinstance(node, ast.Name | ast.Attribute) and id(node) not in called:
-            identifiers.add(_name_of(node))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            identifiers.add(node.value)  # `getattr(tools, "search")`
-        elif isinstance(node, ast.Import):
-            identifiers |= {alias.name for alias in node.names} & _READS_TEXTS
-    return identifiers
-
-
-class _WithoutTexts(ast.NodeTransformer):
-    """A transformer that removes type hints and docstrings that no prompt can show.
-
-    Prompts can show those of classes with a base (signatures, models, programs) and those of
-    functions that are passed on (tools), whose names are `displayed`.
-    """
-
-    def __init__(self, displayed: set[str]) -> None:
-        self._displayed = displayed
-        self._all = bool(displayed & _READS_TEXTS)
-
-    def visit_Module(self, node: ast.Module) -> ast.AST:  # ast defines the name
-        return self._plain(node)
-
-    def visit_FunctionDef(self, node: Any) -> ast.AST:
-        decorators = {_name_of(getattr(call, "func", call)) for call in node.decorator_list}
-        if node.name in self._displayed or decorators - _QUIET:
-            return self.generic_visit(node)
-        if not self._all:
-            node.returns = None
-            arguments = node.args
-            for argument in (
-                *arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs,
-                *filter(None, (arguments.vararg, arguments.kwarg)),
-            ):  # fmt: skip
-                argument.annotation = None
-        return self._plain(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        if not (node.bases or node.keywords or node.decorator_list):
-            return self._plain(node)
-        for statement in node.body:
-            if isinstance(statement, ast.AnnAssign):
-                statement.simple = 2  # a field: its hint counts
-        return self.generic_visit(node)
-
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if self._all or node.simple == 2:
-            return self.generic_visit(node)
-        if node.value is None:
-            return None
-        return self.generic_visit(ast.Assign([node.target], node.value))
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
-        return None if node.module in _OF_HINTS else node
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if _name_of(node.test) == "TYPE_CHECKING" else self.generic_visit(node)
-
-    def _plain(self, node: Any) -> ast.AST:
-        if not self._all and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-        return self.generic_visit(node)
 
 
 def digest_of_texts(texts: Iterable[str]) -> str:
