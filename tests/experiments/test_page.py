@@ -263,6 +263,18 @@ def test_names_are_what_differs_and_any_number_of_runs_is_shown(
     assert names is None or [run["name"] for run in data["runs"]] == names
 
 
+def test_page_of_judged_runs_is_made_without_parsing_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Causes and judged scores are stored facts, so the page of large runs is fast."""
+    judged = [answered("q1", "Oslo", scores={"judge": 1.0}), answered("q2", "Chad")]
+    runs = [make_run(tmp_path / name, judged) for name in ("a", "b")]
+    monkeypatch.setattr("ragbench.experiments.store.records.parse_record", None)
+    page = page_of(make_board(runs, "judge"))
+    assert "data/metrics_disagree" in page
+    assert '"judge":[[1,' in page
+
+
 def test_judged_scores_show_and_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
     judged = [answered("q1", "Norway", scores={"judge": 1.0}), answered("q2", "Chad")]
     run = make_run(tmp_path / "run", judged)

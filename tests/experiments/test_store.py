@@ -25,6 +25,7 @@ from ragbench.experiments.store import (
     billed_calls,
     database,
     locked,
+    question_row,
     read_card,
     read_object,
     read_records,
@@ -116,10 +117,14 @@ def test_scores_go_to_the_answer_and_not_to_a_later_record_that_was_cut_off(
     tmp_path: Path,
 ) -> None:
     cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
-    folder = make_run(tmp_path / "run", [answered("q1", "Norway"), replace(cut, qid="q1")])
+    judged = answered("q1", "Oslo", scores={"judge": 1.0})
+    folder = make_run(tmp_path / "run", [answered("q1", "Oslo"), replace(cut, qid="q1")])
     with Store(folder, card()) as store:
-        store.write_scores({"q1": {"scores": {"judge": 0.5}}})
-    assert RunFolder(folder).scores() == {"q1": {"judge": 0.5}}
+        store.write_scores({"q1": {"scores": {"judge": 1.0}, "judged": ["judge"]}}, [judged])
+    run = RunFolder(folder)
+    assert run.scores() == {"q1": {"judge": 1.0}}
+    assert run.records.column(question_row)["q1"].cause == "data/metrics_disagree"
+    assert run.records.with_other_facts() == []
     assert query(folder, "SELECT record FROM scores") == [(1,)]
 
 

@@ -9,7 +9,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,10 +26,7 @@ from ragbench.experiments.store import (
     reader,
 )
 from ragbench.logs import get, log_to
-from ragbench.record import CUT_OFF, Failure
 from tests.experiments.scored_runs import answered, four, make_run
-from tests.metrics.records import failure
-from tests.runs import query
 
 #: Writes so much in one transaction that SQLite puts a part into the file, and is killed.
 _KILLED_WRITER = """
@@ -174,13 +170,3 @@ def test_locked_on_a_file_system_without_locks_is_one_line_at_once(
     with pytest.raises(RunError, match=r"cannot lock files in .*--out"), locked(tmp_path / "run"):
         raise AssertionError("it was locked")
     assert time.monotonic() - begun < 5
-
-
-def test_scores_go_to_answers_never_to_what_a_limit_cut_off(tmp_path: Path) -> None:
-    cut = replace(failure(), failure=Failure("limit", CUT_OFF, "stopped"))
-    run = make_run(
-        tmp_path / "run", [answered("q1", "a"), *(replace(cut, qid=q) for q in ("q1", "q2"))]
-    )
-    with Store(run) as store:
-        store.write_scores({q: {"scores": {"em": 1.0}, "judged": []} for q in ("q1", "q2")})
-    assert query(run, "SELECT record FROM scores") == [(1,)]

@@ -288,14 +288,14 @@ def groups_of(clusters: Mapping[str, Hashable], qids: Iterable[str]) -> Clusters
 
 
 def read_for(run: Evaluation, metrics: Iterable[str]) -> None:
-    """Parse every record of a run once, for its summary and for comparisons by metrics.
+    """Parse every record of a run at most once, for comparisons by metrics.
 
     Args:
         run: The run.
         metrics: Names of metrics.
     """
     scores = [get_metric(name).score for name in (*metrics, *MEASURES.values())]
-    run.read([*scores, question])
+    run.records.compute([*scores, question])
 
 
 def shared_questions(a: Evaluation, b: Evaluation, *, common: bool = False) -> list[str]:

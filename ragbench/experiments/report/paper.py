@@ -51,7 +51,7 @@ def paper_table(
             raise UnknownNameError("grouping", by, BY)
     members: dict[tuple[str, str], list[Evaluation]] = {}
     for run in runs:
-        run.read([get_metric(metric).score for metric in metrics])
+        run.records.compute([get_metric(metric).score for metric in metrics])
         members.setdefault((BY[rows](run), BY[columns](run)), []).append(run)
     across = list(dict.fromkeys(column for _, column in members))
     lines: dict[str, dict[str, Any]] = {}

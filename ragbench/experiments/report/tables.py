@@ -34,7 +34,7 @@ from ragbench.experiments.runs.summary import (
     summarize,
 )
 from ragbench.experiments.store import StoredRecords
-from ragbench.metrics import GROUPINGS, get_metric
+from ragbench.metrics import get_metric
 
 if TYPE_CHECKING:
     from ragbench.experiments.score.protocols import Protocol
@@ -95,8 +95,6 @@ def runs_report(
         by_group: Add results by group of questions.
         protocol: Protocol whose scores are further columns.
     """
-    for evaluation in evaluations:
-        evaluation.read(GROUPINGS.values() if by_group else ())
     table = run_table(evaluations)
     report = _whole_report(evaluations, table, by_group, protocol)
     if len(evaluations) > 1 and not by_group and protocol is None:

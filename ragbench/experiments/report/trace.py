@@ -74,7 +74,6 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
         f"LM         {card.model}, {card.adapter}",
     )
     evaluation = Evaluation(run)
-    evaluation.read([question_row])
     yield Table("questions", _QUESTION, list(records.column(question_row).values()))
     yield run_table([evaluation])
 

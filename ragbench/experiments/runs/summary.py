@@ -221,10 +221,6 @@ class Evaluation:
         self.stopped_by = stopped_by
         self.folder = run.path
 
-    def read(self, columns: Iterable[Column]) -> None:
-        """Parse every record once, for the summary and for these `columns`."""
-        self.records.compute([*COLUMNS, *columns])
-
     @cached_property
     def summary(self) -> Summary:
         """Scores, errors, totals."""

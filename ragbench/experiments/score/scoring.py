@@ -138,7 +138,7 @@ def score_run(folder: Path, request: ScoreRequest) -> Scored:
                 if value is not None:
                     rows[record.qid][name] = value
         with Store(folder) as store:
-            store.write_scores(rows)
+            store.write_scores(rows, records)
         write_json(folder / SUMMARY, summary)
     return Scored(folder, card, records, summary, stored.damaged, void)
 

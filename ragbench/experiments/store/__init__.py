@@ -20,6 +20,7 @@ from ragbench.experiments.store.facts import (
     failed,
     failure_of,
     question,
+    question_row,
     spending,
     stop_reason,
     varies_with,

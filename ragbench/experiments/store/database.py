@@ -66,6 +66,7 @@ _SET = "INSERT OR REPLACE INTO run VALUES (?, ?)"
 _ANSWER = "FROM records WHERE qid = ? AND state != 'cut off' ORDER BY id DESC LIMIT 1"
 _PUT_SCORES = f"INSERT OR REPLACE INTO scores SELECT id, ?, ? {_ANSWER}"
 _PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_PUT_FACTS_OF_ANSWER = f"INSERT OR REPLACE INTO facts SELECT id, {'?, ' * 6}? {_ANSWER}"
 #: Adds the facts of the record that was inserted last.
 _ADD_FACTS = "INSERT INTO facts SELECT max(id), ?, ?, ?, ?, ?, ?, ? FROM records"
 #: Maximum number of ids of saved texts in memory.
@@ -326,15 +327,25 @@ class Store:
         columns = (row.get("qid", ""), row.get("pass", ""), row.get("key", ""))
         self.run((_ADD_REPLY, (*columns, value, digest_of(value))))
 
-    def write_scores(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replace the scores of questions, by id, in one transaction.
+    def write_scores(
+        self, rows: Mapping[str, Mapping[str, Any]], records: Iterable[Record]
+    ) -> None:
+        """Replace the scores and the facts of questions in one transaction.
 
-        A row has `scores`, the names of the scores that a model `judged`, and attributed facts.
+        Args:
+            rows: Scores by question, the names of those that a model `judged`, and attributed
+                facts.
+            records: Records of these questions with their scores.
         """
         statements: list[Statement] = []
-        for qid, row in rows.items():
+        for record in records:
+            qid = record.qid
+            row = rows[qid]
             value = dumped(row)
             statements.append((_PUT_SCORES, (value, digest_of(qid, value), qid)))
+            if row["judged"]:
+                facts = row_of_facts(record, self._price)
+                statements.append((_PUT_FACTS_OF_ANSWER, (*facts, qid)))
         self.run(*statements)
 
     def write_facts(self, records: Iterable[tuple[int, Record]]) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
-from typing import Any, TypeAlias
+from sys import intern
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from ragbench.data import cluster_keys
 from ragbench.experiments.store.schema import digest_of
-from ragbench.metrics import GROUPINGS, get_metric
+from ragbench.metrics import GROUPINGS, JUDGED, cause_of, get_metric
 from ragbench.metrics.abstention import confidence
 from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.record import Call, Failure, Ledger, Record, Totals
@@ -28,17 +29,55 @@ Amount: TypeAlias = int | float | None
 #: Metrics whose scores are facts. All others are computed from the records on request.
 STORED_METRICS = (
     *("em", "f1", "gold_in_context", "all_recall", "calls", "tokens", "cost_usd", "latency_s"),
-    *("retrievals", "critical_path_calls", "critical_path_s", "answer_rate"),
+    *("retrievals", "critical_path_calls", "critical_path_s", "answer_rate", "recall"),
+    *JUDGED,
 )
 
 _SCORES = {name: get_metric(name).score for name in STORED_METRICS}
 #: Metrics that are columns of the table `facts` too.
 _COLUMNS = ("gold_in_context", "all_recall", "cost_usd")
+#: Maximum number of characters of an answer in a list of questions.
+_MOST_ANSWER = 200
 #: Columns of a record: no answer, failure, stop reason and question.
 failed = attrgetter("failed")
 failure_of = attrgetter("failure")
 stop_reason = attrgetter("stop_reason")
 question = attrgetter("question")
+
+
+class QuestionRow(NamedTuple):
+    """Row of a record in a list of questions.
+
+    Attributes:
+        question: The question.
+        gold: First gold answer.
+        type: Type of the question.
+        answer: Beginning of the answer. None if the question failed.
+        cause: Name of the cause of a wrong answer, else "".
+        titles: Titles of the retrieved passages.
+    """
+
+    question: str
+    gold: str
+    type: str
+    answer: str | None
+    cause: str
+    titles: tuple[str, ...]
+
+
+def question_row(record: Record) -> QuestionRow:
+    """Return the row of `record` in a list of questions."""
+    gold = ""
+    cause = None
+    if record.answers:
+        gold = record.answers[0]
+        cause = cause_of(record)
+    answer = None
+    if not record.failed:
+        answer = record.answer_text[:_MOST_ANSWER]
+    titles = dict.fromkeys(passage.title or passage.pid for passage in record.passages)
+    name = cause.name if cause else ""
+    return QuestionRow(record.question, gold, record.qtype, answer, name, tuple(titles))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +125,7 @@ class Facts:
     """Facts of one record.
 
     Attributes:
+        row: Row of the record in a list of questions.
         scores: Score by metric of `STORED_METRICS`, None if unknown.
         groups: Group by breakdown of `GROUPINGS`, None if missing.
         confidence: Confidence of the answer, None if not recorded.
@@ -94,7 +134,7 @@ class Facts:
         billed: The same for billed calls. Empty if they equal `as_if`.
     """
 
-    question: str
+    row: QuestionRow
     failed: bool
     failure: Failure | None
     stop_reason: str | None
@@ -139,7 +179,7 @@ def facts_of(record: Record) -> str:
     spent = spending(record)
     scores = {name: score(record) for name, score in _SCORES.items()}
     facts = {
-        "question": record.question,
+        "row": question_row(record),
         "failed": record.failed,
         "failure": record.failure and asdict(record.failure),
         "stop_reason": record.stop_reason,
@@ -187,7 +227,8 @@ def stored_columns() -> Mapping[Column, Callable[[Facts], Any]]:
         failed: attrgetter("failed"),
         failure_of: attrgetter("failure"),
         stop_reason: attrgetter("stop_reason"),
-        question: attrgetter("question"),
+        question: attrgetter("row.question"),
+        question_row: _shared_row,
         confidence: attrgetter("confidence"),
         spending: attrgetter("spending"),
         varies_with: attrgetter("varies_with"),
@@ -197,6 +238,18 @@ def stored_columns() -> Mapping[Column, Callable[[Facts], Any]]:
     for name, group in GROUPINGS.items():
         columns[group] = _member("groups", name)
     return columns
+
+
+def _shared_row(facts: Facts) -> QuestionRow:
+    """Return the row with texts that the runs over one data set share in memory."""
+    row = facts.row
+    return row._replace(
+        question=intern(row.question),
+        gold=intern(row.gold),
+        type=intern(row.type),
+        cause=intern(row.cause),
+        titles=tuple(map(intern, row.titles)),
+    )
 
 
 def _member(field: str, name: str) -> Callable[[Facts], Any]:

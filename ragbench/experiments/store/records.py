@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 _log = get(__name__)
 
+#: Value of a row that is not computed.
+_ABSENT: Any = object()
 #: Maximum number of parsed records in memory.
 _PARSED = 100
 _JSON = "SELECT value FROM records WHERE id = ?"
@@ -31,6 +33,14 @@ _ONE_RECORD = (
     "SELECT records.value, scores.value, scores.digest FROM records "
     "LEFT JOIN scores ON scores.record = records.id WHERE records.id = ?"
 )
+#: Ids of the prompts and the reply of each call of a record.
+_TEXT_IDS = """
+WITH calls AS (
+    SELECT call.value FROM records, json_each(records.value, '$.ledger.calls') AS call
+    WHERE records.id = ?)
+SELECT prompt.value FROM calls, json_each(calls.value, '$.prompt') AS prompt
+UNION SELECT calls.value ->> 'reply' FROM calls
+"""
 _FACTS = "SELECT record, value, digest FROM facts"
 
 
@@ -43,7 +53,9 @@ class _Rows:
     def __init__(self, reader: Reader, price: Callable[[Call], Call]) -> None:
         self.reader = reader
         self.price = price
-        self.columns: dict[Column, dict[int, Any]] = {}
+        #: Position of each row in the columns.
+        self.places: dict[int, int] = {}
+        self.columns: dict[Column, list[Any]] = {}
         self._parsed: dict[int, Record] = {}
 
     @cached_property
@@ -60,22 +72,29 @@ class _Rows:
     def compute(self, columns: Iterable[Column], rows: Sequence[int]) -> None:
         """Compute `columns` of `rows` from their facts, or from the parsed records."""
         stored = stored_columns()
+        places = [self.places.setdefault(row, len(self.places)) for row in rows]
         missing: dict[int, list[Column]] = {}
         for column in columns:
-            values = self.columns.setdefault(column, {})
+            values = self.columns.setdefault(column, [])
+            values.extend([_ABSENT] * (len(self.places) - len(values)))
             of_facts = stored.get(column)
-            for row in rows:
-                if row in values:
+            for row, place in zip(rows, places, strict=True):
+                if values[place] is not _ABSENT:
                     continue
                 facts = self.facts.get(row) if of_facts else None
                 if of_facts and facts:
-                    values[row] = of_facts(facts)
+                    values[place] = of_facts(facts)
                 else:
                     missing.setdefault(row, []).append(column)
         for row, absent in missing.items():
             record = self.record(row)
             for column in absent:
-                self.columns[column][row] = column(record)
+                self.columns[column][self.places[row]] = column(record)
+
+    def values(self, column: Column, rows: Iterable[int]) -> list[Any]:
+        """Return the computed values of `column` for `rows`."""
+        computed = self.columns[column]
+        return [computed[self.places[row]] for row in rows]
 
     def record(self, row: int) -> Record:
         """Return the record in the row with the id `row`."""
@@ -158,8 +177,8 @@ class StoredRecords(Mapping[str, Record]):
     def column(self, function: Callable[[Record], T]) -> dict[str, T]:
         """Return the value of `function` for each record by question; computed once."""
         self.compute([function])
-        values = self._rows.columns[function]
-        return {qid: values[rows[-1]] for qid, rows in self._attempts.items()}
+        latest = [rows[-1] for rows in self._attempts.values()]
+        return dict(zip(self._attempts, self._rows.values(function, latest), strict=True))
 
     def column_beside(self, function: Callable[[Record], T]) -> list[T]:
         """Return the value of `function` for replaced and interrupted records."""
@@ -169,14 +188,20 @@ class StoredRecords(Mapping[str, Record]):
         for cut in self._cut.values():
             rows += cut
         self._rows.compute([function], rows)
-        values = self._rows.columns[function]
-        return [values[row] for row in rows]
+        return self._rows.values(function, rows)
 
     def stored(self) -> Iterator[tuple[str, str]]:
         """Yield each question with the stored JSON of its record, without parsing it."""
         for qid, rows in self._attempts.items():
             for (value,) in self._rows.reader.rows(_JSON, rows[-1]):
                 yield qid, value
+
+    def text_ids(self) -> list[str]:
+        """Return the sorted ids of the saved prompts and replies, without parsing a record."""
+        ids: set[str] = set()
+        for rows in self._attempts.values():
+            ids.update(name for (name,) in self._rows.reader.rows(_TEXT_IDS, rows[-1]) if name)
+        return sorted(ids)
 
     def with_other_facts(self) -> list[str]:
         """Return questions whose stored facts differ from those of their records."""
@@ -196,9 +221,11 @@ class StoredRecords(Mapping[str, Record]):
         """Compute several columns and parse every record at most once."""
         self._rows.compute(functions, [rows[-1] for rows in self._attempts.values()])
 
-    def free_facts(self) -> None:
-        """Free the memory of facts. Computed columns stay, and others read the facts again."""
+    def free(self, *columns: Column) -> None:
+        """Free the memory of facts and of `columns`. They are computed again if needed."""
         self._rows.__dict__.pop("facts", None)
+        for column in columns:
+            self._rows.columns.pop(column, None)
 
     def only(self, qids: Iterable[str]) -> Self:
         """Return the records of the questions `qids`, in that order, without missing ones."""

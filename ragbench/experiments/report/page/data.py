@@ -17,19 +17,13 @@ from ragbench.experiments.letters import letter_of
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.report import tables
 from ragbench.experiments.report.names import in_common, lm_aliases, short_names
-from ragbench.experiments.report.page.report_data import (
-    Json,
-    Program,
-    ReportData,
-    cell,
-    names_of_texts,
-    scores_of,
-)
+from ragbench.experiments.report.page.report_data import Json, Program, ReportData, scores_of
 from ragbench.experiments.report.page.texts import called, empty_texts, page_texts
 from ragbench.experiments.report.rows import measured, row_of_arm
 from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import question_row
 from ragbench.metrics import GROUPINGS, Comparison
 from ragbench.metrics.text import is_blank, is_refusal
 
@@ -53,7 +47,7 @@ def page_data(board: ReportData, *, title: str, live: bool = False) -> Json:
     if not board.runs:
         return _empty_data(board, live)
     qids = board.qids
-    columns = [run.records.column(cell) for run in board.runs]
+    columns = [run.records.column(question_row) for run in board.runs]
     cells = []
     for column in columns:
         rows = []
@@ -226,7 +220,7 @@ def _program(board: ReportData, program: Program) -> Json:
 def _refused(run: Evaluation) -> int:
     """Return the number of questions that the run refused to answer."""
     refused = 0
-    for outcome in run.records.column(cell).values():
+    for outcome in run.records.column(question_row).values():
         answer = outcome.answer
         refused += answer is not None and (is_blank(answer) or is_refusal(answer))
     return refused
@@ -236,7 +230,7 @@ def _mean_causes(runs: Sequence[Evaluation]) -> dict[str, float]:
     """Return the number of wrong answers by cause, a mean over the runs of a program."""
     causes: Counter[str] = Counter()
     for run in runs:
-        for outcome in run.records.column(cell).values():
+        for outcome in run.records.column(question_row).values():
             if outcome.cause:
                 causes[outcome.cause] += 1
     return {cause: n / len(runs) for cause, n in sorted(causes.items())}
@@ -326,9 +320,6 @@ def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Ite
         starts = [only * PIECE]
     for start in starts:
         records = run.records.only(qids[start : start + PIECE])
-        digests: set[str] = set()
-        for names_of_record in records.column(names_of_texts).values():
-            digests.update(names_of_record)
-        texts = json.dumps(run.run.texts(sorted(digests)))
+        texts = json.dumps(run.run.texts(records.text_ids()))
         traces = ",".join(f"{json.dumps(qid)}:{trace}" for qid, trace in records.stored())
         yield f'{{"records":{{{traces}}},"texts":{texts}}}'

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from sys import intern
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragbench.errors import CompareError, RunError
 from ragbench.experiments import store
@@ -16,7 +15,7 @@ from ragbench.experiments.report.repeats import label_arms
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation, folder_of_repeats
 from ragbench.logs import get
-from ragbench.metrics import GROUPINGS, JUDGED, cause_of, get_metric
+from ragbench.metrics import GROUPINGS, JUDGED, get_metric
 from ragbench.record import Record
 
 Json = dict[str, Any]
@@ -113,7 +112,7 @@ def make_board(
     spending = [get_metric(name).score for name in (*SPENDING, *paired.MEASURES.values())]
     columns: list[store.Column] = [
         *scores.values(), *spending, *GROUPINGS.values(),
-        cell, names_of_texts, store.question, store.varies_with,
+        store.question_row, store.question, store.varies_with,
     ]  # fmt: skip
     runs = {}
     for folder in folders:
@@ -154,8 +153,9 @@ def _opened(
         unchanged: Evaluation = opened[folder][1]
         return unchanged
     run = Evaluation(store.RunFolder(folder))
-    run.read(columns)
-    run.records.free_facts()
+    run.records.compute(columns)
+    run.summary  # noqa: B018  # computed before the columns that only it needs are freed
+    run.records.free(store.spending, store.failure_of)
     opened[folder] = (state, run)
     return run
 
@@ -219,34 +219,3 @@ def scores_of(run: Evaluation, metric: str) -> dict[str, float]:
         if score is not None:
             scores[qid] = int(score) if score == int(score) else round(score, 4)
     return scores
-
-
-def names_of_texts(record: Record) -> tuple[str, ...]:
-    """Return the ids of the saved prompts and replies of a record's calls."""
-    digests: dict[str, None] = {}
-    for call in record.ledger.calls:
-        digests |= dict.fromkeys([*call.prompt, call.reply])
-    digests.pop("", None)
-    return tuple(digests)
-
-
-class Cell(NamedTuple):
-    """Entry of a record in the list of questions. `answer` is None if it failed."""
-
-    answer: str | None
-    cause: str
-    titles: tuple[str, ...]
-    question: str
-    gold: str
-    type: str
-
-
-def cell(record: Record) -> Cell:
-    """Return the cell of a record, with texts shared between runs."""
-    cause = cause_of(record)
-    answer = None
-    if not record.failed:
-        answer = record.answer_text[:200]
-    titles = dict.fromkeys(intern(passage.title or passage.pid) for passage in record.passages)
-    texts = map(intern, (record.question, record.answers[0], record.qtype))
-    return Cell(answer, cause.name if cause else "", tuple(titles), *texts)
