@@ -28,10 +28,10 @@ check: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-all: check  ## what a release needs: also kills, hostile servers, disks, every variant
-	$(BIN)/python -m pytest -n auto --dist loadgroup -m 'slow or not slow'
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'slow or not slow'
 
 docs: $(STAMP)  ## the documentation as a site, in build/site
 	$(BIN)/zensical build --strict

@@ -4,11 +4,17 @@ import gc
 import logging
 import os
 import signal
+import sys
 
+# Child processes share compiled files; without them each compiles the whole package.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+for _name in ("CI", "BUILD_NUMBER"):
+    os.environ.pop(_name, None)  # with these pytest prints compared values to their end
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 os.environ["RAGBENCH_CONFIG"] = ""  # no settings file of the user
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +42,16 @@ def pytest_collection_finish() -> None:
     """What was imported lives on: no collection of garbage is to look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """Keep the last lines of what a test printed and logged, so that a failure fits a screen."""
+    report = yield
+    report.sections = [
+        (name, "\n".join(text.splitlines()[-8:]) + "\n") for name, text in report.sections
+    ]
+    return report
 
 
 @pytest.fixture(autouse=True)
