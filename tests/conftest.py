@@ -7,10 +7,9 @@ import signal
 import sys
 
 # Child processes share compiled files; without them each compiles the whole package.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-for _name in ("CI", "BUILD_NUMBER"):
-    os.environ.pop(_name, None)  # with these pytest prints compared values to their end
+os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+# With these pytest prints compared values to their end.
+os.environ["CI"] = os.environ["BUILD_NUMBER"] = ""
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 os.environ["RAGBENCH_CONFIG"] = ""  # no settings file of the user
 
@@ -20,18 +19,17 @@ from typing import Any
 
 import dspy
 import pytest
-from hypothesis import HealthCheck, settings
 
+from ragbench.lms.calls import caller
 from ragbench.lms.factory import make_lm
 from ragbench.lms.lm import RagbenchLM
 from tests.cli.test_mistakes import run
 from tests.fake_server import FakeServer
 
-# The same examples on every machine, and no time limit: a busy one is no failure.
-settings.register_profile(
-    "ragbench", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("ragbench")
+sys.dont_write_bytecode = False
+# No test waits as long as a provider needs to recover.
+caller.Caller.base_s = 0.01
+caller.FIRST_PAUSE_S = 0.05
 
 # A suite started in the background of a script ignores SIGINT, and so would the processes it
 # starts to interrupt them.

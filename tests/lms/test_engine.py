@@ -10,7 +10,7 @@ import pytest
 from ragbench.errors import LMSetupError
 from ragbench.ledger import fan_out, open_ledger
 from ragbench.lms.adapters import make_adapter
-from ragbench.lms.calls import Scope
+from ragbench.lms.calls import Caller, Scope
 from ragbench.lms.factory import make_lm
 from ragbench.lms.reply_cache import configure_cache
 from ragbench.record import Ledger
@@ -63,6 +63,7 @@ def test_retry_after_is_kept_to_and_other_waits_grow_with_seeded_jitter(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr(Scope, "sleep", lambda scope, seconds: slept.append(seconds))
+    monkeypatch.setattr(Caller, "base_s", 1.0)
 
     def waits(script: Script, seed: int = 0) -> list[float]:
         slept.clear()
