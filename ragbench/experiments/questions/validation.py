@@ -42,39 +42,39 @@ class ValidationReport:
     reason: str = ""
 
 
-def validate_draft(draft: Draft, chain: PassageChain, reader: Reader) -> ValidationReport:
+def validate_draft(
+    draft: Draft, chain: PassageChain, reader: Reader, others: Sequence[str] = ()
+) -> ValidationReport:
     """Check a draft. A call is made only if all earlier checks pass.
 
     Args:
         draft: Draft of the question.
         chain: Passages and links of the question.
         reader: Function that answers a question from passages.
+        others: Texts of other passages, which must not give the answer.
     """
-    checks: dict[str, Any] = {}
     reason = text_reason(draft, chain, ())
-    return ValidationReport(checks, reason or _reader_reason(draft, chain, reader, checks))
-
-
-def _reader_reason(
-    draft: Draft, chain: PassageChain, reader: Reader, checks: dict[str, Any]
-) -> str:
-    """Return the first failed check of the reader's answers. Add answers to `checks`."""
+    report = ValidationReport(reason=reason)
+    if reason:
+        return report
     texts = list(map(str, chain.passages))
-    checks["with_all"] = []
-    for context in [texts] if len(texts) == 1 else [texts, texts[::-1]]:
-        checks["with_all"].append(reader(draft.question, context))
-        if not is_same(checks["with_all"][-1], draft.answer):
-            return "the passages do not give the answer"
-    checks["memory"] = reader(draft.question, ())
-    if is_same(checks["memory"], draft.answer):
-        return "known from memory"
-    checks["without"] = []
-    for left_out in range(len(texts)) if len(texts) > 1 else ():
-        context = texts[:left_out] + texts[left_out + 1 :]
-        checks["without"].append(reader(draft.question, context))
-        if is_same(checks["without"][-1], draft.answer):
-            return f"passage {left_out + 1} is not needed"
-    return ""
+    # Each context: the check, its passages, whether they give the answer, and what a failure means.
+    contexts = [("with_all", texts, True, "the passages do not give the answer")]
+    if len(texts) > 1:
+        contexts.append(("with_all", texts[::-1], *contexts[0][2:]))
+    contexts.append(("memory", [], False, "known from memory"))
+    for i in range(len(texts)) if len(texts) > 1 else ():
+        without = texts[:i] + texts[i + 1 :]
+        contexts.append(("without", without, False, f"passage {i + 1} is not needed"))
+    if others:
+        contexts.append(("others", list(others), False, "other passages give the answer too"))
+    for check, context, gives_answer, failure in contexts:
+        answer = reader(draft.question, context)
+        report.checks.setdefault(check, []).append(answer)
+        if is_same(answer, draft.answer) != gives_answer:
+            report.reason = failure
+            break
+    return report
 
 
 def text_reason(draft: Draft, chain: PassageChain, questions: Sequence[str]) -> str:
@@ -85,10 +85,8 @@ def text_reason(draft: Draft, chain: PassageChain, questions: Sequence[str]) -> 
         chain: Passages and links of the question.
         questions: Questions that are already kept.
     """
-    for check, holds in _text_checks(draft, chain, questions).items():
-        if not holds:
-            return f"not so: {check}"
-    return ""
+    checks = _text_checks(draft, chain, questions).items()
+    return next((f"not so: {check}" for check, holds in checks if not holds), "")
 
 
 def is_same(answer: str, reference: str) -> bool:
@@ -108,14 +106,10 @@ def _text_checks(draft: Draft, chain: PassageChain, questions: Sequence[str]) ->
     answer = _padded(draft.answer)
     question = _padded(draft.question)
     quoted = len(draft.sentences) == len(chain.passages)
-    for sentence, passage in zip(draft.sentences, chain.passages, strict=False):
+    for quote, passage in zip(draft.sentences, chain.passages, strict=False):
         body = " ".join(f"{passage.title} {passage.text}".split())
-        sentence_parts = split_sentences(sentence)
-        quoted = (
-            quoted
-            and bool(sentence_parts)
-            and all(" ".join(p.split()) in body for p in sentence_parts)
-        )
+        sentences = [" ".join(sentence.split()) for sentence in split_sentences(quote)]
+        quoted = quoted and sentences != [] and all(sentence in body for sentence in sentences)
     question_words = set(words(draft.question))
     alike = False
     for earlier in map(set, map(words, questions)):

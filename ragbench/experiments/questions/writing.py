@@ -29,7 +29,6 @@ from ragbench.experiments.questions.chains import PassageChain, find_chains
 from ragbench.experiments.questions.validation import (
     Draft,
     ValidationReport,
-    is_same,
     text_reason,
     validate_draft,
 )
@@ -194,33 +193,15 @@ class _Writer:
         sentences = tuple(map(str, reply.sentences or ()))
         question = str(reply.question).strip()
         if len(chain.passages) >= LONG:
-            question = self._natural(question, chain)
+            with suppress(AdapterParseError):  # an unreadable reply leaves it unchanged
+                words = self._reword(question=question, links=list(chain.links))
+                question = str(words.natural_question or "").strip() or question
         draft = Draft(question, str(reply.answer).strip(), sentences)
-        certificate = validate_draft(draft, chain, self._answer)
-        if not certificate.reason:
-            self._check_others(draft, chain, certificate)
-        return {"draft": asdict(draft), "certificate": asdict(certificate)}
-
-    def _natural(self, question: str, chain: PassageChain) -> str:
-        """Return the question of a long chain in natural words, unchanged if unreadable."""
-        try:
-            reply = self._reword(question=question, links=list(chain.links))
-        except AdapterParseError:
-            return question
-        return str(reply.natural_question or "").strip() or question
-
-    def _check_others(
-        self, draft: Draft, chain: PassageChain, certificate: ValidationReport
-    ) -> None:
-        """Reject a question that other passages of one search answer too."""
         own = {passage.pid for passage in chain.passages}
-        hits = self._retriever.search(draft.question, k=OTHERS + len(own))
-        other_passages = [str(passage) for passage in hits if passage.pid not in own][:OTHERS]
-        if not other_passages:
-            return
-        certificate.checks["others"] = self._answer(draft.question, other_passages)
-        if is_same(certificate.checks["others"], draft.answer):
-            certificate.reason = "other passages give the answer too"
+        hits = self._retriever.search(question, k=OTHERS + len(own)) if question else ()
+        others = [str(passage) for passage in hits if passage.pid not in own][:OTHERS]
+        certificate = validate_draft(draft, chain, self._answer, others)
+        return {"draft": asdict(draft), "certificate": asdict(certificate)}
 
     def _answer(self, question: str, passages: Sequence[str]) -> str:
         """Return the reader's answer, blank if its reply cannot be read."""
