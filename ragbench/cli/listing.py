@@ -146,49 +146,23 @@ def fetch_command(wanted_names: tuple[str, ...], hub_config: str | None) -> None
     `--dataset NAME --hub`. ragbench verifies the checksums of downloaded files each time it reads
     them.
     """
-    from ragbench.lms.local import CATALOGUE, DEFAULT_LM
-
-    models: list[str] = []
-    datasets: list[str] = []
-    for name in wanted_names or (DEFAULT_LM,):
-        (models if name in CATALOGUE else datasets).append(name)
-    datasets = _datasets(datasets)  # check all names before the first download
-    for name in models:
-        _fetch_model(name)
-    for name in datasets:
-        _fetch_dataset(name, hub_config)
-
-
-def _datasets(requested: list[str]) -> list[str]:
-    """Return the full names of these data sets."""
-    from ragbench.data import DATASETS
+    from ragbench.data import DATASETS, DataSettings, hub
     from ragbench.errors import UnknownNameError
-    from ragbench.lms.local import CATALOGUE
+    from ragbench.lms.local import CATALOGUE, DEFAULT_LM, ensure, find, is_installed
 
-    nicknames = {}
-    for name, spec in DATASETS:
-        nicknames.update(dict.fromkeys((name, *spec.nicknames), name))
-    for name in requested:
-        if name not in nicknames:
-            raise UnknownNameError("model or data set", name, [*CATALOGUE, *nicknames])
-    return [nicknames[name] for name in requested]
-
-
-def _fetch_model(name: str) -> None:
-    from ragbench.lms.local import ensure, find, is_installed
-
-    here = is_installed(name)
-    ensure(name)
-    where = ", ".join(map(str, find(name).paths().values()))
-    say(f"{name}: {'already installed' if here else 'downloaded and verified'}, {where}")
-
-
-def _fetch_dataset(name: str, hub_config: str | None) -> None:
-    from ragbench.data import DataSettings, hub
-
-    for path in hub.fetched(DataSettings(dataset=name, hub=True, hub_config=hub_config)):
-        size = path.stat().st_size / 1e6
-        say(f"{name}: {hub.checked(path)}, {size:,.1f} MB, as recorded")
+    known = [*CATALOGUE, *DATASETS.names()]
+    for name in wanted_names:  # check all names before the first download
+        if name not in known:
+            raise UnknownNameError("model or data set", name, known)
+    for name in wanted_names or (DEFAULT_LM,):
+        if name in CATALOGUE:
+            done = "already installed" if is_installed(name) else "downloaded and verified"
+            ensure(name)
+            say(f"{name}: {done}, {', '.join(map(str, find(name).paths().values()))}")
+            continue
+        for path in hub.fetched(DataSettings(dataset=name, hub=True, hub_config=hub_config)):
+            size = path.stat().st_size / 1e6
+            say(f"{name}: {hub.checked(path)}, {size:,.1f} MB, as recorded")
 
 
 def registry(kind: str) -> Any:

@@ -144,14 +144,12 @@ class HubSource:
         questions: Path of a JSON file in the repository, with `{config}` for the configuration. If
             empty, the library `datasets` reads the questions.
         corpus: Path of the corpus file, in the same form.
-        by_hand: Files to download, and their names, if the hub cannot be reached.
     """
 
     repo: str
     configs: tuple[str, ...] = ()
     questions: str = ""
     corpus: str = ""
-    by_hand: str = ""
 
 
 #: Function that loads the data set of a spec, or raises DataError.
@@ -170,7 +168,6 @@ class Source:
         hub: Repository on the hub.
         keeps_ids: True if ids in a corpus file are passage ids.
         aliased: True if the data set accepts `--alias-file`.
-        nicknames: Other common names.
         titled_by_file: True if the data set is named after its file.
     """
 
@@ -181,7 +178,6 @@ class Source:
     hub: HubSource | None = None
     keeps_ids: bool = False
     aliased: bool = False
-    nicknames: tuple[str, ...] = ()
     titled_by_file: bool = False
 
 

@@ -54,7 +54,7 @@ def source_of(spec: DataSettings) -> tuple[HubSource, str | None]:
         return HubSource(spec.hub_repo), spec.hub_config
     config = spec.hub_config or next(iter(source.configs), None)
     if spec.hub_repo is not None:
-        return replace(source, repo=spec.hub_repo, configs=(), by_hand=""), config
+        return replace(source, repo=spec.hub_repo, configs=()), config
     if spec.hub_config and spec.hub_config not in source.configs:
         raise ConfigError(
             f"{source.repo} has no configuration {spec.hub_config!r}; choose from "
@@ -150,13 +150,10 @@ def _fetch(source: HubSource, config: str | None, folder: Path) -> None:
         os.replace(work, folder)
     except Exception as error:
         # The hub's client raises errors of several libraries; each means that there are no rows.
-        advice = "download its files and pass --data-file PATH (docs/data.md names the layouts)"
-        if source.by_hand and config == next(iter(source.configs), None):
-            advice = f"download {source.by_hand}, into {folder}; or pass --data-file PATH"
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
         raise DataError(
-            f"{source.repo} cannot be downloaded from the Hugging Face hub ({reason[:120]}); "
-            f"{advice}"
+            f"{source.repo} cannot be downloaded from the Hugging Face hub ({reason[:120]}); put "
+            f"its files (train.json, dev.json) into {folder}, or pass --data-file PATH"
         ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -136,14 +136,14 @@ def test_get_fetches_once_records_what_came_and_notices_a_change(hub, hotpot, ca
 
 
 def test_without_a_network_get_says_what_to_put_where_and_takes_it_from_there(hotpot, capsys):
-    code, _, err = run(capsys, "fetch", "2wiki")
+    code, _, err = run(capsys, "fetch", "2wikimultihopqa")
     assert (code, len(err.splitlines())) == (2, 1)
     folder = cache_root() / "data" / "framolfese--2WikiMultihopQA" / "default"
-    assert f"data_ids_april7.zip, of it train.json and dev.json, into {folder}" in err
+    assert f"put its files (train.json, dev.json) into {folder}" in err
     folder.mkdir()
     for name, rows in (("train", hotpot[4:]), ("dev", hotpot[:4])):
         (folder / f"{name}.json").write_text(json.dumps(rows))
-    code, out, _ = run(capsys, "fetch", "2wiki")
+    code, out, _ = run(capsys, "fetch", "2wikimultihopqa")
     assert (code, out.count("as recorded")) == (0, 2)
     data = load_dataset(DataSettings(dataset="2wikimultihopqa", hub=True))
     assert {e.qid for e in data.splits["test"]} == {"h0", "h1", "h2", "h3"}

@@ -25,20 +25,14 @@ class DocumentRecord(Record):
     context: NonBlank
 
 
-_GRAPHRAG = "https://huggingface.co/datasets/GraphRAG-Bench/GraphRAG-Bench/resolve/main/Datasets"
-
-
 @data_set(
     "graphrag_bench",
     "question_type source",
-    nicknames=("graphrag-bench",),
     view="chunk",
     hub=HubSource(
         "GraphRAG-Bench/GraphRAG-Bench",
         ("medical", "novel"),
         corpus="Datasets/Corpus/{config}.json",
-        by_hand=f"{_GRAPHRAG}/Questions/medical_questions.json as train.json and "
-        f"{_GRAPHRAG}/Corpus/medical.json as corpus.json",
     ),
 )
 def load_graphrag_bench(spec: DataSettings) -> Dataset:

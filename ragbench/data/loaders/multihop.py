@@ -53,18 +53,10 @@ class AliasRecord(Record):
     demonyms: tuple[NonBlank, ...] = ()
 
 
-_HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot"
-
-
 @data_set(
     "hotpotqa",
     "supporting_facts context",
-    hub=HubSource(
-        "hotpotqa/hotpot_qa",
-        ("distractor", "fullwiki"),
-        by_hand=f"{_HOTPOT}/hotpot_train_v1.1.json as train.json and "
-        f"{_HOTPOT}/hotpot_dev_distractor_v1.json as validation.json",
-    ),
+    hub=HubSource("hotpotqa/hotpot_qa", ("distractor", "fullwiki")),
 )
 def load_hotpotqa(spec: DataSettings) -> Dataset:
     """HotpotQA: bridge and comparison questions over two Wikipedia paragraphs."""
@@ -76,12 +68,7 @@ def load_hotpotqa(spec: DataSettings) -> Dataset:
     "supporting_facts context evidences",
     "answer_id",
     aliased=True,
-    nicknames=("2wiki",),
-    hub=HubSource(
-        "framolfese/2WikiMultihopQA",
-        by_hand="https://www.dropbox.com/s/ms2m13252h6xubs/data_ids_april7.zip, of it train.json "
-        "and dev.json",
-    ),
+    hub=HubSource("framolfese/2WikiMultihopQA"),
 )
 def load_2wikimultihopqa(spec: DataSettings) -> Dataset:
     """2WikiMultiHopQA: questions of 2 to 4 hops with evidence triples."""
@@ -194,12 +181,7 @@ class MusiqueRecord(QuestionRecord):
     "musique",
     "paragraphs answer answerable",
     "paragraphs answer question_decomposition",
-    hub=HubSource(
-        "dgslibisey/MuSiQue",
-        by_hand="https://drive.google.com/file/d/1tGdADlNjWFaHLeZZGShh2IRcpO6Lv24h/view, of it "
-        "musique_ans_v1.0_train.jsonl as train.jsonl and musique_ans_v1.0_dev.jsonl as "
-        "validation.jsonl",
-    ),
+    hub=HubSource("dgslibisey/MuSiQue"),
 )
 def load_musique(spec: DataSettings) -> Dataset:
     """MuSiQue: 2 to 4 hops, 20 paragraphs per question, aliases, decomposition.
