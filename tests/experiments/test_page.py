@@ -180,7 +180,9 @@ def test_texts_of_a_verdict_and_of_a_sweep_open_with_what_they_find(
 ) -> None:
     sentence, facts = facts_of(decided)
     assert re.match(r"Compiling ircot .* improves f1: 0\.\d+ to 0\.\d+", sentence)
-    assert facts["Does compiling help?"].startswith("Yes.")
+    answer = facts["Does compiling help?"]
+    assert re.match(r"Yes: \+0\.\d+ \[.*\] f1; with the answer form repaired .*; against", answer)
+    assert len(answer) <= 200
     boards.sweep(tmp_path / "sweep", n=8, programs=("vanilla", "ircot"))
     sentence, facts = facts_of(tmp_path / "sweep")
     assert sentence.startswith("12 cells: ")

@@ -21,7 +21,7 @@ from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table, counted, with_interval
 from ragbench.experiments.report.tables import money
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
-from ragbench.metrics import LEAST_SEEDS
+from ragbench.metrics import LEAST_SEEDS, Comparison
 
 #: Failure rate of compiles that 22 seeds detect with a probability of 90 %: log 0.1 / log 0.9.
 RARE = 0.1
@@ -31,6 +31,9 @@ _VERBS = {
     "worse": "worsens",
     "equivalent": "changes nothing that matters in",
 }
+
+#: Answers to the question whether compiling helps.
+_ANSWERS = {"better": "Yes", "worse": "No, it is worse", "equivalent": "No"}
 
 
 def verdict_report(verdict: Verdict) -> Report:
@@ -106,13 +109,8 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
         metric: Metric of the contrasts.
     """
     lines = []
-    for pair, control in (
-        ((FORM, COMPILED_FORM), "With the answer form repaired on both sides"),
-        ((VOTES, COMPILED), f"Against {votes_in_words(verdict.matched())}"),
-    ):
-        if pair in verdict.contrasts:
-            c = verdict.contrasts[pair][metric]
-            lines.append(f"{control}: {c.gain}, {c.verdict}")
+    for control, c in _controls(verdict, metric):
+        lines.append(f"{control}: {c.gain}, {c.verdict}")
     if len(verdict.sidecars) > 1:
         means = ", ".join(f"{mean:.3f}" for mean in verdict.seed_means(metric))
         lines.append(f"Means of the seeds: {means}")
@@ -121,6 +119,31 @@ def control_lines(verdict: Verdict, metric: str) -> list[str]:
     if failed:
         line += f"; {failed} failed and scored 0"
     return [*lines, line]
+
+
+def _controls(verdict: Verdict, metric: str) -> Iterator[tuple[str, Comparison]]:
+    for pair, control in (
+        ((FORM, COMPILED_FORM), "With the answer form repaired on both sides"),
+        ((VOTES, COMPILED), f"Against {votes_in_words(verdict.matched())}"),
+    ):
+        if pair in verdict.contrasts:
+            yield control, verdict.contrasts[pair][metric]
+
+
+def answer_of(verdict: Verdict, metric: str) -> tuple[str, str]:
+    """Answer whether compiling helps: a word, and the differences in at most 200 characters.
+
+    Args:
+        verdict: The verdict.
+        metric: Metric of the contrasts.
+    """
+    c = verdict.contrasts[ZERO_SHOT, COMPILED][metric]
+    answer = _ANSWERS.get(c.outcome, "Not significantly")
+    details = [f"{c.gain} {metric}"]
+    for control, other in _controls(verdict, metric):
+        word = "" if other.outcome == "better" else ", not significantly better"
+        details.append(f"{control[0].lower()}{control[1:]} {other.difference:+z.3f}{word}")
+    return answer, "; ".join(details)
 
 
 def price_line(verdict: Verdict) -> str:

@@ -10,10 +10,10 @@ from ragbench.experiments.artifacts import read_sidecar
 from ragbench.experiments.cells.cell import CellRow, read_experiment
 from ragbench.experiments.cells.verdict import reread
 from ragbench.experiments.compare.spending import spending_of
-from ragbench.experiments.compare.verdicts import COMPILED, ZERO_SHOT, Verdict
+from ragbench.experiments.compare.verdicts import Verdict
 from ragbench.experiments.outcomes import CANDIDATES
 from ragbench.experiments.report.matrix import arrange, sweep_headline
-from ragbench.experiments.report.verdict import control_lines, headline_of, price_line
+from ragbench.experiments.report.verdict import answer_of, headline_of
 from ragbench.experiments.runs.settings import compiled_from
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import EXPERIMENT, RunCard
@@ -64,13 +64,11 @@ def read_artefact(
 def _verdict(verdict: Verdict) -> Json:
     """Return the sentences of a verdict by metric; the page shows its arms as programs."""
     headlines = {}
-    controls = {}
-    outcomes = {}
+    answers = {}
     for metric in verdict.design.metrics:
         headlines[metric] = headline_of(verdict, metric)
-        controls[metric] = [*control_lines(verdict, metric), price_line(verdict)]
-        outcomes[metric] = verdict.contrasts[ZERO_SHOT, COMPILED][metric].outcome
-    return {"headlines": headlines, "controls": controls, "outcomes": outcomes}
+        answers[metric] = answer_of(verdict, metric)
+    return {"headlines": headlines, "answers": answers}
 
 
 def _sweep(

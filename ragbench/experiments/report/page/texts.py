@@ -159,10 +159,9 @@ def _compiling(
     programs: Sequence[Json], family: Json, metric: str, artefacts: Sequence[Json]
 ) -> Parts:
     for artefact in artefacts:
-        if metric in artefact.get("outcomes", ()):
-            answer = _WORDS.get(artefact["outcomes"][metric], "Not significantly")
-            lines = " ".join(f"{line}." for line in artefact["controls"][metric])
-            return [("b", f"{answer}."), ("", f" {lines}")]
+        if metric in artefact.get("answers", ()):
+            answer, details = artefact["answers"][metric]
+            return [("b", f"{answer}: "), ("", f"{details}.")]
     place = {program["at"]: program for program in programs}
     spans: Parts = []
     for program in programs:

@@ -27,7 +27,8 @@ const count = (n, noun) => `${whole(n)} ${noun}${n === 1 ? "" : "s"}`;
 
 // ---------------------------------------------------------------- data and state
 let data = prepared(JSON.parse($("data").textContent));
-const CAUSES = { retrieval: "not found", reading: "misread", control: "stopped", data: "data" };
+const CAUSES = { retrieval: "not found", reading: "misread", control: "wrong steps", data: "doubtful gold" };
+const colour = (level) => Object.keys(CAUSES).indexOf(level);
 
 // Derive the columns of the list of questions from the data.
 function prepared(raw) {
@@ -48,7 +49,8 @@ const reference = () => (state.ref !== "" && places().includes(Number(state.ref)
 const programOf = (run) => data.programs.findIndex((program) => program.runs.includes(run));
 const runAt = (name) => Math.max(0, data.runs.findIndex((run) => run.folder === state[name]));
 const letter = (at) => data.programs[at].key;
-const LEVELS = () => [...new Set([...Object.keys(CAUSES).slice(0, 3), ...data.causes.map((cause) => cause.split("/")[0])])];
+// Levels of causes that a program of the group has.
+const LEVELS = () => Object.keys(CAUSES).filter((level) => places().some((at) => ofLevel(at, level)));
 const ofLevel = (at, level) => sum(Object.entries(data.programs[at].causes).filter(([cause]) => cause.split("/")[0] === level).map(([, n]) => n));
 
 // The comparison of the program at `at` minus the reference; null without one.
@@ -156,11 +158,13 @@ function wrong(at) {
   const most = Math.max(1, ...places().map((each) => sum(Object.values(data.programs[each].causes))));
   const { runs } = data.programs[at];
   const per = runs.length > 1 ? " a run" : "";
-  const bar = LEVELS().map((level, i) => {
+  const bar = LEVELS().map((level) => {
     const n = ofLevel(at, level);
     if (!n) return "";
-    const words = `${letter(at)}: ${whole(n)} ${CAUSES[level] || level}${per}`;
-    const button = node("button", { type: "button", class: `c${i % 4}`, title: words, "aria-label": `${words}; list them`, onclick: () => jump({ cause: level, who: String(at), left: data.runs[runs[0]].folder }) });
+    const kinds = Object.entries(data.programs[at].causes).filter(([cause]) => cause.startsWith(`${level}/`));
+    const each = kinds.map(([cause, k]) => `${whole(k)} ${cause.split("/")[1].replaceAll("_", " ")}`).join(", ");
+    const words = `${letter(at)}: ${whole(n)} ${CAUSES[level]}${per} (${each})`;
+    const button = node("button", { type: "button", class: `c${colour(level)}`, title: words, "aria-label": `${words}; list them`, onclick: () => jump({ cause: level, who: String(at), left: data.runs[runs[0]].folder }) });
     button.style.width = `${(120 * n) / most}px`;
     return button;
   });
@@ -180,7 +184,7 @@ function columns() {
     { name: "tokens", head: "tokens", by: (at) => data.programs[at].tokens, kind: hasPrices() ? "n x hide num" : "n x num", cell: (at) => amount(data.programs[at].tokens), needs: places().some((at) => data.programs[at].tokens) },
     { name: "calls", head: "calls", by: (at) => data.programs[at].calls, kind: "n x hide num", cell: (at) => amount(data.programs[at].calls), needs: new Set(places().map((at) => data.programs[at].calls)).size > 1 },
     { name: "gold_in_context", head: "gold in context", by: (at) => -(data.programs[at].gold_in_context ?? -Infinity), kind: "n x hide num", cell: (at) => score(data.programs[at].gold_in_context), needs: places().some((at) => known(data.programs[at].gold_in_context)) },
-    { name: "wrong", head: node("span", {}, "wrong: ", LEVELS().map((level, i) => [i ? " · " : "", node("span", { class: `t${i % 4}` }, CAUSES[level] || level)])), by: (at) => sum(Object.values(data.programs[at].causes)), kind: "x", cell: wrong, needs: data.causes.length > 0 },
+    { name: "wrong", head: node("span", {}, "wrong: ", LEVELS().map((level, i) => [i ? " · " : "", node("span", { class: `t${colour(level)}` }, CAUSES[level])])), by: (at) => sum(Object.values(data.programs[at].causes)), kind: "x", cell: wrong, needs: LEVELS().length > 0 },
   ];
   return all.filter((column) => column.needs !== false);
 }
@@ -575,16 +579,16 @@ function forestFigure(w = 640) {
 
 function causesFigure(w = 640) {
   const rows = sorted();
-  if (!data.causes.length) return null;
+  if (!LEVELS().length) return null;
   const most = Math.max(1, ...rows.map((at) => sum(Object.values(data.programs[at].causes))));
   const name = 20 + 6.2 * Math.max(...rows.map((at) => data.programs[at].short.length + 3));
   const h = 24 * rows.length + 30;
   const drawn = node("svg", { viewBox: `0 0 ${w} ${h}`, width: w, height: h, role: "img" });
-  LEVELS().forEach((level, i) => drawn.append(node("rect", { x: name + 110 * i, y: 4, width: 10, height: 10, fill: `var(--c${i % 4})` }), label(name + 14 + 110 * i, 13, "start", CAUSES[level] || level)));
+  LEVELS().forEach((level, i) => drawn.append(node("rect", { x: name + 110 * i, y: 4, width: 10, height: 10, fill: `var(--c${colour(level)})` }), label(name + 14 + 110 * i, 13, "start", CAUSES[level])));
   rows.forEach((at, i) => {
     drawn.append(label(4, 38 + 24 * i, "start", `${letter(at)}  ${data.programs[at].short}`));
     let from = name;
-    LEVELS().forEach((level, kind) => { const width = ((w - name - 40) * ofLevel(at, level)) / most; if (width) drawn.append(node("rect", { x: from, y: 27 + 24 * i, width: Math.max(1, width - 1), height: 14, fill: `var(--c${kind % 4})` })); from += width; });
+    LEVELS().forEach((level) => { const width = ((w - name - 40) * ofLevel(at, level)) / most; if (width) drawn.append(node("rect", { x: from, y: 27 + 24 * i, width: Math.max(1, width - 1), height: 14, fill: `var(--c${colour(level)})` })); from += width; });
     drawn.append(label(from + 6, 38 + 24 * i, "start", whole(sum(Object.values(data.programs[at].causes)))));
   });
   return drawn;
