@@ -44,6 +44,7 @@ QUESTION = re.compile(r"Which town number (\d+) lies")
 SENTENCE = "Reply with the town alone."
 #: Optimizer -> settings and program, where they are not the small ones of the tests over vanilla.
 SETTINGS: dict[str, dict[str, Any]] = {
+    "better_together": {"strategy": "random_search -> copro", "copro.breadth": 3},
     "gepa": {"runs": 100},
     "simba": {"minibatch": 12, "candidates": 4, "steps": 3},
 }

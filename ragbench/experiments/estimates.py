@@ -367,7 +367,7 @@ def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
     size = plan.size
     search = budget_of(plan)
     run = cost or question_cost(plan.run_context)
-    around = Range.exactly(2 * size.n_val)  # before it and after
+    around = Range.exactly((1 + optimizer.runs_each) * size.n_val)  # before it and after
     if search is None:
         calls = room().calls
         limit = "give --max-calls N" if math.isinf(calls) else f"limited to {calls:,.0f} calls"
@@ -376,7 +376,8 @@ def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
         return Estimate(title, least.low, NOTHING, EstimatedUsage(*(math.inf,) * 4))
     runs = search.plus(Budget(student_runs=around)).runs
     notes = [
-        f"program runs: {runs}: {optimizer.formula} to compile, 2 x V to score before and after"
+        f"program runs: {runs}: {optimizer.formula} to compile, {1 + optimizer.runs_each} x V to "
+        "score before and after"
     ]
     if not run.measured:
         notes.append("these are bounds; three validation questions measure them as it begins")

@@ -49,8 +49,6 @@ from ragbench.registry import Registry
 from ragbench.user_code import digests_within
 
 PRESETS = ("light", "medium", "heavy")
-#: Arguments of DSPy that set a budget in another form than the parameters.
-_BUDGETS = ("auto", "max_full_evals")
 #: Separator of the steps of a chain.
 ARROW = "->"
 
@@ -85,13 +83,15 @@ class Optimizer(ABC):
     dspy_class: ClassVar[type[Any] | None] = None
     #: True: use its program if validation is tied. False: use the uncompiled program.
     keeps_ties: ClassVar[bool] = False
+    #: Number of program runs in one run of the compiled program.
+    runs_each: int = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         dspy_class = cls.__dict__.get("dspy_class")
         if dspy_class is not None:
             functions = (dspy_class.__init__, dspy_class.compile)
-            cls.Knobs = knobs_of(cls.Knobs, functions, without={*cls.renamed, *_BUDGETS})
+            cls.Knobs = knobs_of(cls.Knobs, functions, without={*cls.renamed, "auto"})
 
     def __init__(self, preset: str = "light", **knobs: Any) -> None:
         if preset not in PRESETS:

@@ -3,14 +3,14 @@
 Bootstrapping is DSPy's (Khattab et al. 2023, arXiv:2310.03714).
 """
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import dspy
 from pydantic import Field
 
 from ragbench.optimizers.arguments import Arguments
-from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
-from ragbench.optimizers.demonstrations import is_whole, one_call_per_predictor
+from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs, measure
+from ragbench.optimizers.demonstrations import fit_demos, is_whole, one_call_per_predictor
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -121,7 +121,7 @@ class RandomSearch(Optimizer):
         "T x rounds runs each"
     )
     needs = Needs(teacher=True)
-    Knobs = RandomSearchKnobs
+    Knobs: ClassVar[type[OptimizerKnobs]] = RandomSearchKnobs
     presets = {"medium": {"candidates": 8}, "heavy": {"candidates": 16}}  # noqa: RUF012
 
     def estimate(self, size: Size) -> Budget:
@@ -138,6 +138,63 @@ class RandomSearch(Optimizer):
             **teaching(self.knobs, task), **self.arguments()
         )
         return SearchResult(search.compile(student, trainset=task.trainset, valset=task.valset))
+
+
+class OptunaKnobs(BootstrapKnobs):
+    """Parameters of `optuna`."""
+
+    bootstrapped: int = Field(8, ge=1, le=64, description="demonstrations to choose from")
+    labeled: int = Field(8, ge=0, le=64, description="the same, filled up with labelled questions")
+    trials: int = Field(6, ge=1, le=500, description="choices tried")
+
+
+@OPTIMIZERS.register("optuna")
+class Optuna(Optimizer):
+    """`dspy.BootstrapFewShotWithOptuna`, which gives each predictor one demonstration.
+
+    DSPy's version does not seed the sampler, and fails if a predictor has no demonstration.
+    """
+
+    name = "optuna"
+    description = "one demonstration per predictor, chosen by TPE from a bootstrap on validation"
+    sees = "no call of a prompt model"
+    changes = "demonstrations"
+    renamed = SHOT_NAMES | {"num_candidate_programs": "trials"}
+    formula = "trials x V program runs, and one bootstrap of at most T x rounds runs"
+    needs = Needs(teacher=True, package="optuna")
+    Knobs = OptunaKnobs
+    presets = {"medium": {"trials": 12}, "heavy": {"trials": 24}}  # noqa: RUF012
+
+    def estimate(self, size: Size) -> Budget:
+        return Budget(
+            teacher_runs=bootstrap_runs(self.knobs, size.n_train),
+            student_runs=Range.exactly(self.knobs.trials * size.n_val),
+        )
+
+    def search(self, student: RAGProgram, task: Task) -> SearchResult:
+        import optuna
+
+        arguments = self.arguments()
+        trials = arguments.pop("num_candidate_programs")
+        few_shot = dspy.BootstrapFewShot(**teaching(self.knobs, task), **arguments)
+        bank = few_shot.compile(student, trainset=task.trainset)
+        choices = {}
+        for name, predictor in bank.named_predictors():
+            choices[name] = fit_demos(predictor.demos, predictor.signature, max_tokens=None)
+
+        def score(trial: Any) -> float:
+            program = cast(RAGProgram, student.reset_copy())
+            for name, predictor in program.named_predictors():
+                if demos := choices[name]:
+                    index = trial.suggest_int(f"demo_index_for_{name}", 0, len(demos) - 1)
+                    predictor.demos = [demos[index]]
+            trial.set_user_attr("program", program)
+            return measure(program, task.val, task).mean
+
+        sampler = optuna.samplers.TPESampler(seed=task.seed)
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        study.optimize(score, n_trials=trials)
+        return SearchResult(study.best_trial.user_attrs["program"])
 
 
 def teaching(knobs: Any, task: Task) -> Arguments:

@@ -80,6 +80,9 @@ class GEPAKnobs(OptimizerKnobs):
 
     candidates: int = Field(6, ge=2, le=100, description="sets the budget by DSPy's formula")
     runs: int = Field(0, ge=0, le=100_000, description="program runs; 0 for DSPy's formula")
+    max_full_evals: int = Field(
+        0, ge=0, le=10_000, description="the same as runs, in times of T + V; 0 for none"
+    )
     minibatch: int = Field(3, ge=1, le=100, description="questions reflected on at once")
 
 
@@ -106,8 +109,12 @@ class GEPA(Optimizer):
 
     def runs(self, size: Size) -> int:
         """Return the number of program runs: the given one, or that of DSPy's formula."""
+        if self.knobs.runs and self.knobs.max_full_evals:
+            raise ConfigError("optimizer gepa: runs and max_full_evals are two budgets; give one")
         if self.knobs.runs:
             return int(self.knobs.runs)
+        if self.knobs.max_full_evals:
+            return int(self.knobs.max_full_evals * (size.n_train + size.n_val))
         formula: Any = dspy.GEPA.auto_budget
         return int(formula(None, size.n_predictors, self.knobs.candidates, size.n_val))
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from ragbench.errors import ConfigError
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
 from ragbench.optimizers.demonstrations import fit_demos, one_call_per_predictor
+from ragbench.optimizers.students import answer_by
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
 from ragbench.ranges import Range
@@ -94,25 +95,17 @@ def use_bank(program: RAGProgram, bank: Mapping[str, Any]) -> None:
     entries = bank["entries"]
     postings = make_postings([words(entry["question"]) for entry in entries], k1=0.9, b=0.4)
 
-    kind: Any = type(program)
+    def answer(plain: RAGProgram, question: str) -> dspy.Prediction:
+        places = []
+        if postings:
+            places += [place for place, _ in postings.search(words(question), len(entries), k)]
+        places += range(len(entries))  # if few share a word, use the first entries
+        nearest = list(dict.fromkeys(places))[:k]
+        for name, predictor in plain.named_predictors():
+            demos = []
+            for place in reversed(nearest):  # nearest last, next to the question
+                demos += entries[place]["demos"].get(name, ())
+            predictor.demos = demos
+        return plain.forward(question)
 
-    # A subclass and not a method of the instance, so that a copy asks itself.
-    class Neighbours(kind):
-        def forward(self, question: str) -> dspy.Prediction:
-            places = []
-            if postings:
-                places += [place for place, _ in postings.search(words(question), len(entries), k)]
-            places += range(len(entries))  # if few share a word, use the first entries
-            nearest = list(dict.fromkeys(places))[:k]
-            plain = self.deepcopy()
-            plain.__class__ = kind
-            for name, predictor in plain.named_predictors():
-                demos = []
-                for place in reversed(nearest):  # nearest last, next to the question
-                    demos += entries[place]["demos"].get(name, ())
-                predictor.demos = demos
-            return plain.forward(question)
-
-    Neighbours.__name__ = kind.__name__
-    Neighbours.__doc__ = kind.__doc__
-    program.__class__ = Neighbours
+    answer_by(program, answer)

@@ -2,17 +2,21 @@
 
 Each step starts from the result of the previous one, with its instructions and demonstrations. The
 best result on the validation questions is selected, the earliest if tied. This is the part of
-`dspy.BetterTogether` that changes prompts (Soylu et al. 2024, arXiv:2407.10930), over training
-questions in one order. The other part trains weights.
+`dspy.BetterTogether` that changes prompts (Soylu et al. 2024, arXiv:2407.10930). The other part
+trains weights.
 """
 
 import math
+import random
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, cast
 
+from pydantic import Field
+
 from ragbench.errors import ConfigError
 from ragbench.optimizers.arguments import Arguments, shown
-from ragbench.optimizers.base import ARROW, OPTIMIZERS, Optimizer, measure
+from ragbench.optimizers.base import ARROW, OPTIMIZERS, Optimizer, OptimizerKnobs, measure
 from ragbench.optimizers.students import bare
 from ragbench.optimizers.task import Budget, Needs, SearchResult, Size, Task
 from ragbench.programs.core import RAGProgram
@@ -76,8 +80,13 @@ class OptimizerPipeline(Optimizer):
         best = -math.inf
         chosen = student
         notes: dict[str, Any] = {}
+        shuffled = random.Random(task.seed)
         current = student
-        for number, step in enumerate(self.parts, 1):
+        for number, step in enumerate(self.parts):
+            if number and self.shuffles:
+                order = list(task.train)
+                shuffled.shuffle(order)
+                task = replace(task, train=order)
             result = step.search(current, task)
             current = bare(result.program)
             mean = task.tally.mean(current)
@@ -86,8 +95,11 @@ class OptimizerPipeline(Optimizer):
             if mean > best:
                 best = mean
                 chosen = current
-            notes[f"{number} {step.name}"] = {"score": mean, **result.notes}
+            notes[f"{number + 1} {step.name}"] = {"score": mean, **result.notes}
         return SearchResult(chosen, notes=notes)
+
+    #: True: shuffle the training questions for each step after the first.
+    shuffles: ClassVar[bool] = False
 
 
 @lru_cache(maxsize=64)
@@ -107,6 +119,30 @@ def chain_of(name: str) -> type[Optimizer]:
         needs = needs.plus(kind.needs)
     members = {"name": f" {ARROW} ".join(steps), "steps": steps, "needs": needs}
     return cast(type[Optimizer], type("NamedChain", (OptimizerPipeline,), members))
+
+
+class BetterTogetherKnobs(OptimizerKnobs):
+    """Parameters of `better_together`."""
+
+    strategy: str = Field("random_search -> random_search", description="optimizers in order")
+
+
+@OPTIMIZERS.register("better_together")
+class BetterTogether(OptimizerPipeline):
+    """The prompt steps of `dspy.BetterTogether`: p -> p of its p -> w -> p."""
+
+    name = "better_together"
+    description = "prompt optimizers in turn, over training questions shuffled between them"
+    formula = "the sum of the steps of its strategy, and V program runs after each"
+    needs = Needs(prompt_lm=True, teacher=True)
+    Knobs = BetterTogetherKnobs
+    shuffles = True
+
+    def __init__(self, preset: str = "light", **knobs: Any) -> None:
+        default = BetterTogetherKnobs.model_fields["strategy"].default
+        strategy = str(knobs.get("strategy") or default)
+        self.steps = chain_of(strategy).steps  # type: ignore[attr-defined, misc]
+        super().__init__(preset, **knobs)
 
 
 OPTIMIZERS.chain_of = chain_of

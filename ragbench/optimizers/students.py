@@ -9,6 +9,7 @@ if a server dies, all later candidates look equal and the result is worthless. S
 that is refused without being sent (see `lms.calls`) ends the compile.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
@@ -167,6 +168,27 @@ def bare(program: RAGProgram) -> RAGProgram:
         del copied.__dict__[name]
     copied._compiled = False
     return copied
+
+
+def answer_by(program: RAGProgram, answer: Callable[[RAGProgram, str], dspy.Prediction]) -> None:
+    """Make `program` answer with `answer`.
+
+    Args:
+        program: The program. Changed in place.
+        answer: Takes a plain copy of the program and the question.
+    """
+    kind: Any = type(program)
+
+    # A subclass and not a method of the instance, so that a copy calls itself.
+    class Answering(kind):
+        def forward(self, question: str) -> dspy.Prediction:
+            plain = self.deepcopy()
+            plain.__class__ = kind
+            return answer(plain, question)
+
+    Answering.__name__ = kind.__name__
+    Answering.__doc__ = kind.__doc__
+    program.__class__ = Answering
 
 
 def finish(program: RAGProgram) -> RAGProgram:

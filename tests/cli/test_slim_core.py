@@ -78,7 +78,7 @@ def test_the_core_evaluates_and_names_what_is_missing(tmp_path: Path) -> None:
             ("data", ["eval", "--dataset", "hotpotqa", "--hub", *model]),
             ("data", ["export", "runs/a", "--to", "parquet", "-o", "a.parquet"]),
             ("tune", ["tune", "--program", "vanilla", *given]),
-            ("tune", ["compile", "--program", "vanilla", "--optimizer", "mipro", *given]),
+            ("tune", ["compile", "--program", "vanilla", "--optimizer", "optuna", *given]),
             ("dense", ["eval", "--retriever", "dense", *given]),
             ("dense", ["eval", "--program", "tree_rag", *given]),
             ("documents", ["ask", "Which?", "--docs", "papers", *model[:4]]),

@@ -75,7 +75,7 @@ def stream(name: str, seed: int, folder: Path) -> list[Any]:
 
 
 #: Those with random numbers of their own; the others' only seed is the order of their examples.
-DRAWING = {"copro", "gepa", "infer_rules", "mipro", "simba"}
+DRAWING = {"copro", "gepa", "infer_rules", "mipro", "optuna", "simba"}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS.names())

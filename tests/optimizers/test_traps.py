@@ -256,7 +256,7 @@ def test_rules_stay_with_their_candidate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["random_search", "mipro", "copro", "simba", "gepa", "infer_rules"]
+    "name", ["random_search", "optuna", "mipro", "copro", "simba", "gepa", "infer_rules"]
 )
 def test_candidate_programs_are_kept_and_not_inside_each_other(name: str, tmp_path: Path) -> None:
     start = program()

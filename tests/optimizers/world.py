@@ -82,13 +82,20 @@ def compiled(
 
 #: Small settings of each optimizer, so that a test takes seconds.
 SMALL: dict[str, dict[str, Any]] = {
+    "better_together": {
+        "strategy": "bootstrap -> copro",
+        "copro.breadth": 2,
+        "copro.depth": 1,
+    },
     "bootstrap": {},
     "copro": {"breadth": 2, "depth": 2},
+    "ensemble": {"candidates": 2, "size": 2},
     "gepa": {"runs": 25},
     "infer_rules": {"candidates": 2},
     "knn": {},
     "labeled": {},
     "mipro": {"candidates": 4, "instructions": 2, "trials": 4},
+    "optuna": {"trials": 3},
     "random_search": {"candidates": 2},
     "simba": {"minibatch": 4, "candidates": 2, "steps": 2},
 }
