@@ -14,7 +14,7 @@ from ragbench.data import (
     data_set,
     detect_layout,
     for_optimizer,
-    load,
+    load as loading,
     load_dataset,
 )
 from ragbench.data.base import HubSource
@@ -26,12 +26,16 @@ from ragbench.retrievers import make_retriever
 from tests.data.samples import MUSIQUE
 
 
+def load(dataset: str, data_file: Path, **options: Any) -> Dataset:
+    return load_dataset(DataSettings(dataset=dataset, data_file=data_file, **options))
+
+
 def examples(data: Dataset) -> dict[str, Any]:
     return {e.qid: e for part in data.splits.values() for e in part}
 
 
 def test_hotpotqa_distractor(write, hotpot):
-    data = load_dataset(DataSettings(dataset="hotpotqa", data_file=write(hotpot)))
+    data = load("hotpotqa", write(hotpot))
     assert (data.setting, data.corpus.view) == ("distractor", "paragraph")
     assert len(data.corpus) == 21  # two of their own, and one that all share
     example = examples(data)["h3"]
@@ -49,7 +53,7 @@ def test_hotpotqa_distractor(write, hotpot):
 
 def test_supporting_facts_without_a_sentence_are_kept(write, hotpot):
     hotpot[0]["supporting_facts"] += [["Thing 0", 9], ["Nowhere", 0]]
-    data = load_dataset(DataSettings(dataset="hotpotqa", data_file=write(hotpot)))
+    data = load("hotpotqa", write(hotpot))
     assert ("Thing 0", 9) in examples(data)["h0"].support
     assert examples(data)["h0"].gold_pids == []  # one gold passage is unknown
 
@@ -63,9 +67,7 @@ def test_a_corpus_file_keeps_the_sentences_of_equal_contexts(write, hotpot):
     )
     data = load_dataset(spec)
     assert (data.setting, len(data.corpus)) == ("pooled", 22)
-    plain = load_dataset(
-        DataSettings(dataset="hotpotqa", data_file=spec.data_file, setting="pooled")
-    )
+    plain = load("hotpotqa", spec.data_file, setting="pooled")
     assert list(data.corpus)[:21] == list(plain.corpus)
     assert data.corpus[21].sentences == ("One here.", "Two here.")
     assert examples(data)["h1"].gold_pids == examples(plain)["h1"].gold_pids
@@ -105,9 +107,7 @@ def test_2wiki_in_the_layout_of_hipporag(write):
     kept = {"answer": "Q", "question_type": "compositional"}
     asked = [{"id": i, "question": q, "evidence": t, **kept} for i, (q, t, _) in enumerate(WIKI)]
     passages = write([{"title": title, "text": text} for title, text in PASSAGES.items()], "c.json")
-    data = load_dataset(
-        DataSettings(dataset="2wikimultihopqa", data_file=write(asked), corpus_file=passages)
-    )
+    data = load("2wikimultihopqa", write(asked), corpus_file=passages)
     titles = {p.pid: p.title for p in data.corpus}
     for i, (_, triples, gold) in enumerate(WIKI):
         found = examples(data)[str(i)]
@@ -152,7 +152,7 @@ def test_2wiki_with_its_alias_file(write):
 
 
 def test_musique_titles_repeat_and_pids_do_not(write):
-    data = load_dataset(DataSettings(dataset="musique", data_file=write(MUSIQUE, "m.jsonl")))
+    data = load("musique", write(MUSIQUE, "m.jsonl"))
     assert len(data.corpus) == len({p.pid for p in data.corpus}) == 21
     example = examples(data)["2hop__4_104"]
     assert example.answers == ["Writer 4", "W. 4"]
@@ -165,21 +165,17 @@ def test_arag_layout(write):
     path = write([{"qid": 7, "question": "What is here?", "answer": "text"}])
     texts = ["first: text here.", "second text."]
     lines = [f"{i}:{text}" for i, text in enumerate(texts)]
-    data = load_dataset(
-        DataSettings(dataset="arag", data_file=path, corpus_file=write(lines, "c.json"))
-    )
+    data = load("arag", path, corpus_file=write(lines, "c.json"))
     assert (data.corpus.view, data.setting) == ("chunk", "pooled")
     assert [p.text for p in data.corpus] == texts
     assert [p.pid[:7] for p in data.corpus] == ["000000-", "000001-"]
     objects = [{"id": i, "text": text} for i, text in enumerate(texts)]
-    same = load_dataset(
-        DataSettings(dataset="arag", data_file=path, corpus_file=write(objects, "d.json"))
-    )
+    same = load("arag", path, corpus_file=write(objects, "d.json"))
     assert same.digest == data.digest
 
 
 def test_graphrag_bench_layout(write, monkeypatch):
-    monkeypatch.setattr(load, "CHUNK_TOKENS", 100)
+    monkeypatch.setattr(loading, "CHUNK_TOKENS", 100)
     text = " ".join(f"Sentence number {i} is about cells." for i in range(100))
     question = {"id": "M-1", "source": "Medical", "question": "What is a cell?",
                 "answer": "A thing.", "question_type": "Fact Retrieval"}  # fmt: skip
@@ -197,7 +193,7 @@ def test_graphrag_bench_layout(write, monkeypatch):
 
 
 def test_chunk_view_moves_the_gold_to_chunks(write, hotpot, monkeypatch):
-    monkeypatch.setattr(load, "CHUNK_TOKENS", 40)
+    monkeypatch.setattr(loading, "CHUNK_TOKENS", 40)
     spec = DataSettings(dataset="hotpotqa", data_file=write(hotpot), view="chunk")
     data = load_dataset(spec)
     assert (data.setting, data.corpus.view, data.corpus.contexts) == ("pooled", "chunk", {})
@@ -207,13 +203,13 @@ def test_chunk_view_moves_the_gold_to_chunks(write, hotpot, monkeypatch):
 
 
 def test_digest_depends_on_every_field_and_not_on_the_path(write, hotpot):
-    first = load_dataset(DataSettings(dataset="hotpotqa", data_file=write(hotpot, "a.json")))
-    again = load_dataset(DataSettings(dataset="hotpotqa", data_file=write(hotpot, "b.json")))
+    first = load("hotpotqa", write(hotpot, "a.json"))
+    again = load("hotpotqa", write(hotpot, "b.json"))
     assert first.digest == again.digest
     other = DataSettings(dataset="hotpotqa", data_file=write(hotpot, "a.json"), split_seed=1)
     seed = load_dataset(other)
     hotpot[0]["answer"] = "Another"
-    answer = load_dataset(DataSettings(dataset="hotpotqa", data_file=write(hotpot, "c.json")))
+    answer = load("hotpotqa", write(hotpot, "c.json"))
     assert len({first.digest, seed.digest, answer.digest}) == 3
 
 
@@ -261,9 +257,7 @@ def test_options_that_do_not_go_together(options, error, says, write, hotpot):
 def test_counts_of_real_files(name, questions, corpus, counts, shared_data):
     path = shared_data / questions
     assert detect_layout(path) == name
-    data = load_dataset(
-        DataSettings(dataset=name, data_file=path, corpus_file=corpus and shared_data / corpus)
-    )
+    data = load(name, path, corpus_file=corpus and shared_data / corpus)
     gold = (data.card["questions_with_gold"], data.card.get("gold_matched_with_care"))
     assert (len(data.questions), len(data.corpus), *gold) == counts
 
@@ -293,7 +287,7 @@ def asked_of(name: str, **more: Any) -> dict[str, Any]:
 
 def test_questions_with_one_text_search_their_own_passages(write):
     rows = [asked_of("Alder", id="a"), asked_of("Birch", id="b"), asked_of("Alder", id="c")]
-    data = load_dataset(DataSettings(dataset="jsonl", data_file=write(rows)))
+    data = load("jsonl", write(rows))
     assert data.card["duplicates_dropped"] == 1  # c asks a's question of a's passages
     splits = [{e.qid for e in part} for part in data.splits.values() if part]
     assert splits == [{"a", "b"}]  # in one split
@@ -312,9 +306,7 @@ def test_questions_with_one_text_search_their_own_passages(write):
 def test_the_full_set_of_musique_has_both_of_each_question(write):
     silent = json.loads(json.dumps(MUSIQUE[0])) | {"answerable": False}
     silent["paragraphs"].pop()
-    data = load_dataset(
-        DataSettings(dataset="musique", data_file=write([*MUSIQUE, silent], "full.jsonl"))
-    )
+    data = load("musique", write([*MUSIQUE, silent], "full.jsonl"))
     first = MUSIQUE[0]["id"]
     made = {e.qid: e for e in data.questions}
     twin = made[f"{first}::unanswerable"]
@@ -325,9 +317,7 @@ def test_the_full_set_of_musique_has_both_of_each_question(write):
     assert len(both) == 2
     assert len(set(both)) == 1
     with pytest.raises(DataError, match="is the id of"):  # twice the same is a damaged file
-        load_dataset(
-            DataSettings(dataset="musique", data_file=write([*MUSIQUE, MUSIQUE[0]], "twice.jsonl"))
-        )
+        load("musique", write([*MUSIQUE, MUSIQUE[0]], "twice.jsonl"))
 
 
 @pytest.mark.parametrize(
@@ -349,4 +339,4 @@ def test_load_dataset_of_another_layout_is_refused(
         corpus = tmp_path / "corpus.json"
         corpus.write_text(json.dumps([{"corpus_name": "Novel", "context": "Ann lives in Bo."}]))
     with pytest.raises(DataError, match=f"has the layout of {layout}.*give --dataset {layout}"):
-        load_dataset(DataSettings(dataset=dataset, data_file=path, corpus_file=corpus))
+        load(dataset, path, corpus_file=corpus)

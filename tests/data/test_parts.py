@@ -145,7 +145,7 @@ def test_what_shares_a_passage_with_the_official_part_is_dropped():
         ("One.\n\nTwo.\tThree.", 3),
         ("", 0),
         ("no full stop", 1),
-        ("\u201ca " * 100_000, 76),  # quotes that never close take no quadratic time
+        ("\u201ca " * 20_000, 16),  # quotes that never close take no quadratic time
     ],
 )
 def test_abbreviations_and_initials_end_no_sentence(text, count):

@@ -97,37 +97,28 @@ def test_a_renamed_text_is_read_back_and_a_name_known_by_heart_is_no_name_there(
     assert rename.undo("Who is Ada Lovett?") == rename("Who is Ada Lovett?")
 
 
-def _pooled(shared_data: Path, key: str | None) -> Dataset:
-    fields = {"dataset": "hotpotqa", "split": "all", "setting": "pooled", "rename_entities": key}
+def test_renamed_real_data_are_retrieved_as_the_plain_ones(shared_data: Path) -> None:
     path = shared_data / "hotpotqa/hotpot_train_v1.1_100.json"
-    return load_dataset(make_config({**fields, "data_file": path}).data_settings())
-
-
-def test_bm25_finds_in_the_renamed_world_what_it_finds_in_the_plain_one(shared_data: Path) -> None:
-    found = []
+    sets: list[Dataset] = []
+    recalls = []
     for key in (None, "k"):
-        dataset = _pooled(shared_data, key)
+        fields = {"dataset": "hotpotqa", "setting": "pooled", "rename_entities": key}
+        dataset = load_dataset(make_config({**fields, "data_file": path}).data_settings())
+        sets.append(dataset)
         retriever = make_retriever("bm25", dataset.corpus, setting="pooled")
         rankings = retriever.search_many([e.question for e in dataset.questions], k=5)
         recall = 0.0
         for example, passages in zip(dataset.questions, rankings, strict=True):
             gold = set(example.gold_pids)
             recall += len(gold & {passage.pid for passage in passages}) / len(gold)
-        found.append(recall / len(rankings))
-    assert found[0] == pytest.approx(0.75)
-    assert found[1:] == pytest.approx([found[0]], abs=0.005)
-
-
-def test_an_embedder_reads_the_plain_texts_of_a_renamed_world(shared_data: Path) -> None:
-    """But for capitals within a word, and years that were moved before 1000."""
-    plain = _pooled(shared_data, None)
-    renamed = _pooled(shared_data, "k")
+        recalls.append(recall / len(rankings))
+    assert recalls == pytest.approx([0.75, 0.75], abs=0.005)
+    # An embedder reads the plain texts, but for capitals within a word and years before 1000.
+    plain, renamed = sets
     assert renamed.corpus.plain is not None
     pairs = list(zip(map(str, plain.corpus), map(str, renamed.corpus), strict=True))
     for example, twin in zip(plain.questions, renamed.questions, strict=True):
         pairs.append((example.question, twin.question))
-    equal = 0
-    for text, twin in pairs:
-        equal += renamed.corpus.plain(twin).lower() == text.lower()
+    equal = sum(renamed.corpus.plain(twin).lower() == text.lower() for text, twin in pairs)
     assert equal / len(pairs) > 0.98
     assert renamed.corpus.subset([3, 1]).plain == renamed.corpus.plain

@@ -15,10 +15,10 @@ from ragbench.metrics import get_metric
 from tests.data.samples import MUSIQUE
 
 
-def questions(folder: Path) -> Path:
+def questions(folder: Path, count: int = 2) -> Path:
     context = [{"id": f"p{n}", "title": f"T{n}", "text": f"Text {n}."} for n in range(3)]
     rows = [{"id": f"q{n}", "question": f"Who is {n}?", "answer": f"Ann {n}", "context": context,
-             "gold": ["p1"]} for n in range(2)]  # fmt: skip
+             "gold": ["p1"]} for n in range(count)]  # fmt: skip
     path = folder / "questions.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -162,44 +162,25 @@ def test_what_is_imported_is_exported_with_the_same_answers(target: str, tmp_pat
         export_runs([tmp_path / "run"] * 2, target, path)
 
 
-def passages_of(record: Any) -> list[str]:
-    return [passage.pid for passage in record.passages]
+def test_import_of_passages_by_any_name_finds_the_passage(tmp_path: Path) -> None:
+    names = ["p1", "T1", "Text 1.", " text  1 ", "T1 | Text 1.", '"T1"\nText 1.', "T1: Text 1."]
+    rows = [{"id": f"q{n}", "answer": "x", "passages": [name]} for n, name in enumerate(names)]
+    data = questions(tmp_path, len(names))
+    records = imported(tmp_path, rows, "p.jsonl", data).values()
+    assert [[p.pid for p in record.passages] for record in records] == [["p1"]] * len(names)
+    assert {get_metric("all_recall").score(record) for record in records} == {1.0}
 
 
-@pytest.mark.parametrize(
-    "name", ["p1", "T1", "Text 1.", " text  1 ", "T1 | Text 1.", '"T1"\nText 1.', "T1: Text 1."]
-)
-def test_import_of_passages_by_any_name_finds_the_passage(name: str, tmp_path: Path) -> None:
-    rows = [{"id": f"q{n}", "answer": "x", "passages": [name]} for n in range(2)]
-    records = imported(tmp_path, rows, "p.jsonl")
-    assert [passages_of(record) for record in records.values()] == [["p1"], ["p1"]]
-    assert [get_metric("all_recall").score(record) for record in records.values()] == [1.0, 1.0]
-
-
-def test_import_of_unmatched_passages_leaves_evidence_unknown(
+def test_import_of_unmatched_or_missing_passages_leaves_evidence_unknown(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = [
-        {"id": "q0", "answer": "x", "passages": ["Text 1.", "of another corpus"]},
-        {"id": "q1", "answer": "x", "passages": ["of another corpus"]},
-    ]
-    records = imported(tmp_path, rows, "p.jsonl")
+    lists = [["Text 1.", "of another corpus"], ["of another corpus"], [], None]
+    rows = [{"id": f"q{n}", "answer": "x", "passages": names} for n, names in enumerate(lists)]
+    records = imported(tmp_path, rows, "p.jsonl", questions(tmp_path, 4))
     score = get_metric("all_recall").score
-    assert [score(record) for record in records.values()] == [1.0, None]
+    assert [score(record) for record in records.values()] == [1.0, None, 0.0, None]
     assert "2 of 3 passages match no id, title or text" in caplog.text
-    assert "unknown for 1 questions" in caplog.text
-
-
-@pytest.mark.parametrize(("passages", "score"), [([], 0.0), (None, None)])
-def test_import_of_a_question_without_passages(
-    passages: Any, score: float | None, tmp_path: Path
-) -> None:
-    rows: list[dict[str, Any]] = [
-        {"id": f"q{n}", "answer": "x", "passages": ["p1"]} for n in (0, 1)
-    ]
-    rows[1]["passages"] = passages
-    records = imported(tmp_path, rows, "p.jsonl")
-    assert get_metric("all_recall").score(records["q1"]) == score
+    assert "unknown for 2 questions" in caplog.text
 
 
 @pytest.mark.parametrize("setting", ["distractor", "pooled"])

@@ -155,12 +155,10 @@ LINE = (
 @pytest.mark.parametrize(
     ("read", "change"),
     [
-        ('open(os.path.join(".", "t" + ".txt")).read()', lambda: Path("t.txt").write_text("b")),
+        ('(Path() / "t.txt").read_text()', lambda: Path("t.txt").write_text("b")),
         ('os.environ["MAX_TOKENS"]', lambda: os.environ.update(MAX_TOKENS="9")),
     ],
 )
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_answers_of_code_in_a_file_if_they_are_reused_print_a_line_and_fresh_asks_again(
     read: str,
     change: Any,
