@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 
@@ -27,6 +28,11 @@ from tests.cli.test_mistakes import run
 from tests.fake_server import FakeServer
 
 sys.dont_write_bytecode = False
+# In memory, if there is enough, commits of databases do not wait for a disk.
+_MEMORY = Path("/dev/shm")
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > 4 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
 # No test waits as long as a provider needs to recover.
 caller.Caller.base_s = 0.01
 caller.FIRST_PAUSE_S = 0.05
