@@ -62,10 +62,10 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
     With --repeats, each repeat is a run in its own folder (`r1`, `r2`, ...) with its own seeds and
     cached replies. `ragbench compare` and `show` take the parent folder.
     """
+    from ragbench.experiments.cells.cell import Cell, repeat_cells
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
-    from ragbench.experiments.runs.context import ready
-    from ragbench.experiments.runs.repeats import evaluate_repeats, repeat_configs
+    from ragbench.experiments.runs.runner import evaluate
     from ragbench.lms.calls import active
     from ragbench.metrics import get_metric
 
@@ -73,16 +73,20 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
         get_metric(name)
     how = shared.take_how(options)
     config = shared.to_config(**options, complete=True)
-    configs = repeat_configs(config, repeats)
-    with how.working(*(cell.folder() for cell in configs)) as progress:
+    cells = repeat_cells(Cell("", config), repeats)
+    with how.working(*(cell.folder for cell in cells)) as progress:
+        # Cells import the optimizers, and scoring the judges: a quarter of a second each.
         if how.only_estimate:
-            # It imports the optimizers, and scoring the judges: a quarter of a second each.
-            from ragbench.experiments.estimates import estimate_runs
+            from ragbench.experiments.cells.estimate import estimate_cells
 
-            contexts = list(map(ready, configs))
-            say(*estimate_runs(contexts, pilot=how.pilot, watch=progress).lines())
+            say(*estimate_cells(cells, pilot=how.pilot, watch=progress))
             return
-        runs = evaluate_repeats(config, repeats, watch=progress)
+        if repeats > 1:
+            from ragbench.experiments.cells.repeats import run_repeats
+
+            runs = run_repeats(cells, progress)
+        else:
+            runs = [evaluate(config, watch=progress)]
         progress.close()
         final = runs[-1]
         for run in runs:

@@ -62,7 +62,9 @@ def choose_command(
     The probability of dropping the best program is at most 5 %, for any number of looks. Repeat the
     command to continue. Exits with 3 if a limit ended the race.
     """
-    from ragbench.experiments.cells.choose import choose, estimate_race, replay as race_again
+    from ragbench.experiments.cells.cell import Cell
+    from ragbench.experiments.cells.choose import choose, replay as race_again
+    from ragbench.experiments.cells.estimate import estimate_cells
     from ragbench.experiments.choose.racing import Rule
     from ragbench.experiments.report.choice import race_report
     from ragbench.experiments.report.names import label_runs
@@ -79,11 +81,13 @@ def choose_command(
     if docs is not None:
         options |= {"corpus_file": docs, "setting": "pooled"}
     configs = _configs(programs, folder, options)
+    cells = [Cell(name, config, arm=name) for name, config in configs.items()]
     with how.working(folder) as progress:
         if how.only_estimate:
-            say(*estimate_race(configs, how.pilot, progress).lines())
+            note = f"all questions with {len(cells)} programs; a race asks only part of them"
+            say(*estimate_cells(cells, pilot=how.pilot, watch=progress, notes=[note]))
             return
-        choice = choose(configs, folder, rule=rule, metric=metric, watch=progress)
+        choice = choose(cells, folder, rule=rule, metric=metric, watch=progress)
     show(race_report(choice))
     if choice.stopped_by:
         raise click.exceptions.Exit(3)

@@ -110,7 +110,8 @@ def verdict_command(read: Path | None, **options: Any) -> None:
     continue an interrupted verdict. With --repeats, every arm asks each question that many times
     and uses the mean per question.
     """
-    from ragbench.experiments.cells.verdict import estimate_verdict, reread, run_verdict
+    from ragbench.experiments.cells.estimate import estimate_cells
+    from ragbench.experiments.cells.verdict import reread, run_verdict, verdict_cells
     from ragbench.experiments.compare.verdicts import VerdictRequest, verdict_folder
     from ragbench.experiments.report.verdict import verdict_report
     from ragbench.experiments.runs.summary import HEADLINE
@@ -127,10 +128,11 @@ def verdict_command(read: Path | None, **options: Any) -> None:
     config = shared.to_config(**options)
     with how.working(verdict_folder(config, compile_config)) as progress:
         if how.only_estimate:
-            lines = estimate_verdict(
-                config, compile_config, request, pilot=how.pilot, watch=progress
-            )
-            say(*lines)
+            cells = verdict_cells(config, compile_config, request)
+            notes = []
+            if request.equal_cost:
+                notes.append("without the votes at equal cost, as much as one compiled arm")
+            say(*estimate_cells(cells, pilot=how.pilot, watch=progress, notes=notes))
             return
         verdict = run_verdict(config, compile_config, request, on_message=say, watch=progress)
     show(verdict_report(verdict))

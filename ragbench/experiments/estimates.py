@@ -279,18 +279,15 @@ def retriever_calls(run_context: RunContext) -> list[str]:
     return []
 
 
-def estimate_run(
-    run_context: RunContext, *, afresh: bool = False, cost: QuestionCost | None = None
-) -> Estimate:
-    """Estimate the questions of a run.
+def estimate_run(run_context: RunContext, *, cost: QuestionCost | None = None) -> Estimate:
+    """Estimate the questions that a run has left.
 
     Args:
         run_context: The run.
-        afresh: Count the questions that have a record too.
         cost: Cost of one question. None takes that of the run.
     """
     records = read_records(run_context.config.folder())
-    finished = frozenset[str]() if afresh else records.finished
+    finished = records.finished
     n = sum(example.qid not in finished for example in run_context.examples)
     title = f"{run_context.title}: {n} questions"
     if n < len(run_context.examples):
@@ -302,28 +299,6 @@ def estimate_run(
     elif n > LEAST:
         notes.append(f"these are bounds; --pilot {LEAST} runs {LEAST} questions and measures")
     return cost.times(n, n, title, [*notes, *index_notes(run_context)])
-
-
-def estimate_runs(
-    run_contexts: Sequence[RunContext],
-    *,
-    pilot: int | None = None,
-    watch: ProgressListener = SILENT,
-) -> Estimate:
-    """Estimate the repeats of a run.
-
-    Args:
-        run_contexts: The repeats, which cost the same.
-        pilot: Questions of the first one to run first.
-        watch: The receiver of the pilot's progress.
-    """
-    if pilot:
-        run_pilot(run_contexts[0], pilot, watch)
-    cost = question_cost(run_contexts[0])
-    estimates = [estimate_run(run_context, cost=cost) for run_context in run_contexts]
-    if len(estimates) == 1:
-        return estimates[0]
-    return in_all(f"in all, {len(estimates)} repeats", estimates, estimates[0].notes)
 
 
 def index_notes(run_context: RunContext) -> Iterator[str]:

@@ -11,11 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.cells.cell import write_experiment
 from ragbench.experiments.cells.choose import replay
+from ragbench.experiments.cells.verdict import reread
 from ragbench.experiments.choose.racing import Rule
 from ragbench.experiments.compare.comparisons import compare_all
-from ragbench.experiments.compare.verdicts import Design, assemble
 from ragbench.experiments.report.page import make_board, write_page
 from ragbench.experiments.runs.summary import reopen
 from ragbench.metrics import correct
@@ -100,22 +99,29 @@ def few(folder: Path) -> None:
 
 def verdict(folder: Path) -> Path:
     """A verdict on compiling ircot with three seeds, with its controls."""
-    design = Design(seeds=(0, 1, 2), votes=3)
-    cells = folder / "cells"
-    program_run(cells / "zero-shot", "ircot", n=80, more=-0.15)
-    program_run(cells / "form", "ircot", n=80, more=-0.13, identity={"form": True})
-    program_run(cells / "votes-3", "ircot", n=80, more=-0.14, identity={"votes": 3})
-    for seed in design.seeds:
+    rows = []
+    for name, arm, more, identity in (
+        ("zero-shot", "zero-shot", -0.15, {}), ("form", "form", -0.13, {"form": True}),
+        ("votes-3", "votes", -0.14, {"votes": 3}),
+    ):  # fmt: skip
+        program_run(folder / "cells" / name, "ircot", n=80, more=more, identity=identity)
+        rows.append({"cell": name, "arm": arm, "folder": f"cells/{name}", "state": "done"})
+    for seed in range(3):
         program = folder / "programs" / f"program-{seed}"
         program.mkdir(parents=True)
         (program / "sidecar.json").write_text(json.dumps(sidecar(seed)))
         (program / "candidates.jsonl").write_text("".join(map(candidate, range(6))))
         for arm in ("compiled", "compiled-form"):
             identity = {"form": True} if arm.endswith("form") else {}
-            run = cells / f"{arm}-{seed}"
+            run = folder / "cells" / f"{arm}-{seed}"
             digest = f"{seed}" * 64
             program_run(run, "ircot", compiled=True, n=80, digest=digest, identity=identity)
-    write_experiment(folder, "verdict", [], assemble(folder, design).to_dict())
+            rows.append({"cell": run.name, "arm": arm, "folder": f"cells/{run.name}",
+                         "program": f"programs/program-{seed}", "state": "done"})  # fmt: skip
+    whole = {"version": 1, "kind": "verdict", "cells": rows}
+    for results in ({"design": {"votes": 3, "metrics": ["em", "f1"]}}, None):
+        whole["results"] = results or reread(folder).to_dict()
+        (folder / "experiment.json").write_text(json.dumps(whole))
     return folder
 
 

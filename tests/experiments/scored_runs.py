@@ -66,8 +66,8 @@ def make_verdict(
     alike. `tokens` are those of a question before, compiled, and of the votes.
     """
     n = len(compiled) // repeats
-    design = {"seeds": [*range(n)], "votes": 3 if votes else 0, "metrics": ["em"],
-              "repeats": repeats}  # fmt: skip
+    design = {"votes": 3 if votes else 0, "metrics": ["em"]}
+    cells = []
     for number in range(n):
         shown = {"ids": [f"t{k}" for k in range(20)], "hashes": [f"{k}" for k in range(20)]}
         cost = {"calls": 10, "prompt_tokens": 900, "completion_tokens": 100, "cost_usd": 0.01}
@@ -94,6 +94,12 @@ def make_verdict(
                 extra = {"cluster": f"c{k}"}
                 records.append(answered(f"q{k:03}", answer, extra=extra, ledger=ledger))
             make_run(place, records, compiled=digest)
+            of_seed, _, seed = name.rpartition("-")
+            cells.append({
+                "cell": str(place), "arm": of_seed if seed.isdigit() else name,
+                "folder": place.relative_to(folder).as_posix(), "state": "done",
+                "program": f"programs/program-{seed}" if digest else None,
+            })  # fmt: skip
 
     for name in ("zero-shot", "form"):
         arm(name, [before] * repeats, tokens[0])
@@ -103,7 +109,7 @@ def make_verdict(
             arm(f"{name}-{number}", rows, tokens[1], f"{number:064}")
     if votes:
         arm("votes-3", [votes] * repeats, tokens[2])
-    document = {"version": 1, "kind": "verdict", "results": {"design": design}}
+    document = {"version": 1, "kind": "verdict", "cells": cells, "results": {"design": design}}
     write_json(folder / "experiment.json", document)
     return folder
 

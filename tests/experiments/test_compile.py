@@ -15,9 +15,10 @@ from ragbench import api
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, DataError, RunError
 from ragbench.experiments.artifacts import load_artefact, read_sidecar
+from ragbench.experiments.cells.estimate import estimate_cells
 from ragbench.experiments.cells.sweep import run_sweep
 from ragbench.experiments.cells.sweep_file import load_sweep
-from ragbench.experiments.cells.verdict import estimate_verdict
+from ragbench.experiments.cells.verdict import verdict_cells
 from ragbench.experiments.compare.verdicts import VerdictRequest
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
@@ -271,10 +272,10 @@ def test_a_compile_of_unknown_cost_states_that_and_asks_for_a_limit(
     file.write_text(textwrap.dedent(code))
     unknown = "Endless: what it will spend is unknown, give --max-calls N"
     compile_settings = how(tmp_path, optimizer=f"{file}:Endless")
-    lines = estimate_verdict(config, compile_settings, VerdictRequest())
+    lines = list(estimate_cells(verdict_cells(config, compile_settings, VerdictRequest())))
     assert sum(line.endswith(unknown) for line in lines) == 1
     assert lines.count("  calls   at least 16; the most is unknown") == 1  # 8 before, 8 after
-    in_all = lines[lines.index("in all") :]
+    in_all = lines[lines.index("in all, 4 cells, and 1 compiles") :]
     assert any(re.match(r"  calls   at least [0-9]+; the most is unknown", line) for line in in_all)
     fields = {
         "program": "vanilla", "dataset": "jsonl", "data_file": str(config.data_file), "k": 1,

@@ -99,8 +99,8 @@ def test_where_seeds_vary_it_takes_more_seeds() -> None:
 
 
 def test_a_verdict_on_the_optimizer_needs_three_programs() -> None:
-    assert Design((0, 1, 2)).of_optimizer(3)
-    assert not Design((0, 1, 2)).of_optimizer(2)
+    assert Design().of_optimizer(3)
+    assert not Design().of_optimizer(2)
 
 
 @pytest.mark.parametrize(("tokens", "votes"), [(3400, 4), (3200, 3), (1111, 3), (1099, 0)])
@@ -169,8 +169,6 @@ def test_repeats_of_an_arm_are_one_program(tmp_path: Path, command: Any) -> None
     c = made.contrasts["zero-shot", "compiled"]["em"]
     alone = compare_scores(before, np.array(again).reshape(3, 3, 40).mean(axis=1))
     assert (c.p, c.interval, c.seeds) == (alone.p, alone.interval, 3)
-    kept = made.to_dict()["arms"]["compiled"]
-    assert [run["folder"] for run in kept][:2] == ["cells/compiled-0/r1", "cells/compiled-0/r2"]
     twice = make_verdict(tmp_path / "twice", before, again[:6], repeats=2)
     c = reread(twice).contrasts["zero-shot", "compiled"]["em"]
     assert (c.interval, c.interval_a, c.outcome) == (None, None, "undecided")

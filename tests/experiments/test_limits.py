@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from ragbench.errors import ConfigError, StoppedError
+from ragbench.experiments.cells.cell import read_experiment
 from ragbench.experiments.cells.tune import TuneResult, tune
 from ragbench.experiments.cells.verdict import run_verdict
 from ragbench.experiments.compare.verdicts import VerdictRequest
@@ -82,7 +83,8 @@ def test_verdict_says_how_far_it_came(world: World) -> None:
     with limited(Limits(calls=20), world.folder), pytest.raises(StoppedError) as stop:
         run_verdict(config, CompileConfig(), asked)
     assert "--max-calls 20 in form, 4 of 16 answered, 12 not asked" in str(stop.value)
-    assert not (world.folder / "verdict" / "experiment.json").exists()
+    cells = read_experiment(world.folder / "verdict").cells
+    assert [cell.state for cell in cells] == ["done", "stopped"]
     with limited(Limits(calls=600), world.folder):
         run_verdict(config, CompileConfig(), asked)
     assert len(world.lm.asked) == len(list(billed_under(world.folder / "verdict")))

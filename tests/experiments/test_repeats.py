@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ragbench as rb
+from ragbench.experiments.cells.cell import read_experiment
 from ragbench.experiments.report.page import make_board
 from ragbench.experiments.report.page.data import page_data
 from ragbench.experiments.runs.summary import reopen_arm
@@ -75,11 +76,33 @@ def test_every_repeat_asks_anew_is_kept_apart_and_is_pooled(
     assert row["pass^R"].startswith("0.000")
     assert row["pass@R"].startswith("1.000")
 
+    experiment = read_experiment(tmp_path / "run", "repeats")
+    assert [(cell.folder, cell.state) for cell in experiment.cells] == [
+        ("r1", "done"), ("r2", "done"), ("r3", "done")
+    ]  # fmt: skip
+
     again = command(*arguments(tmp_path, moods, "--repeats", 3))  # asks nothing twice
     assert (again[0], len(moods.hits)) == (0, 3 * N)
     plain = arguments(tmp_path, moods)
     plain[plain.index(tmp_path / "run")] = tmp_path / "plain"
     assert command(*plain)[0] == 0  # the first repeat is the plain run
+    assert len(moods.hits) == 3 * N
+
+
+def test_limit_counts_the_calls_of_all_repeats(
+    moods: FakeServer, tmp_path: Path, command: Any
+) -> None:
+    given = arguments(tmp_path, moods, "--repeats", 3, "--workers", 1)
+    dry = command(*given, "--dry-run")[1]
+    assert ("in all, 3 cells" in dry, moods.hits) == (True, [])
+    for limit, states in ((N + 2, ["done", "stopped"]), (2 * N + 1, ["done", "done", "stopped"])):
+        code, out, _ = command(*given, "--max-calls", limit)
+        assert (code, len(moods.hits)) == (3, limit)
+        assert f"stopped by --max-calls {limit}" in out
+        experiment = read_experiment(tmp_path / "run")
+        assert [cell.state for cell in experiment.cells] == states
+        assert experiment.stopped_by == f"--max-calls {limit}"
+    assert command(*given, "--max-calls", 3 * N)[0] == 0
     assert len(moods.hits) == 3 * N
 
 

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from ragbench.cli.main import cli
 from ragbench.cli.printing import show
 from ragbench.errors import ConfigError, RagbenchError
-from ragbench.experiments.cells.sweep import check_sweep, run_sweep
+from ragbench.experiments.cells.scheduler import Contexts
+from ragbench.experiments.cells.sweep import run_sweep
 from ragbench.experiments.cells.sweep_file import Sweep, load_sweep
 from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.config import shipped_sweeps
@@ -207,7 +208,7 @@ def test_a_compile_is_shared_and_what_it_made_is_a_choice(load: Any) -> None:
         ({"matrix": {"compiled": folder, "optimizer": "bootstrap"}}, "not compiled again"),
     ):
         with pytest.raises(ConfigError, match=words):
-            list(check_sweep(load(**fields)))
+            list(Contexts().check(load(**fields).cells))
 
 
 def test_a_cell_that_fails_touches_no_other_and_is_tried_again(

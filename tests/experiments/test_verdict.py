@@ -74,7 +74,7 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
 
     whole = json.loads(text)  # it is rebuilt from the records
     design = {"design": whole["results"]["design"]}
-    path.write_text(json.dumps({"version": 1, "kind": "verdict", "results": design}))
+    path.write_text(json.dumps({**whole, "results": design}))
     assert json.loads(json.dumps(reread(made.folder).to_dict())) == whole["results"]
     path.write_text(json.dumps({**whole, "version": 9}))
     with pytest.raises(RunError, match="has version 9, not 1; run the experiment again"):
@@ -82,6 +82,11 @@ def test_all_arms_by_one_command(world: World, capsys: pytest.CaptureFixture[str
     path.write_text(json.dumps({**whole, "kind": "sweep"}))
     with pytest.raises(RunError, match="holds a sweep, not a verdict"):
         reread(made.folder)
+    for outside in ("../other", "/tmp/other"):
+        cell = {**whole["cells"][0], "folder": outside}
+        path.write_text(json.dumps({**whole, "cells": [cell]}))
+        with pytest.raises(RunError, match=r"cells\.0\.folder is missing"):
+            reread(made.folder)
     path.unlink()
     with pytest.raises(RunError, match="no finished verdict"):
         reread(made.folder)
@@ -168,7 +173,8 @@ def test_killed_anywhere_it_is_continued(world: World) -> None:
         world.use(killed_at(22))
         with pytest.raises(Killed):
             verdict(world, {"workers": 1})
-        assert not (world.folder / "verdict" / EXPERIMENT).exists()
+        with pytest.raises(RunError, match="no finished verdict; the same command continues it"):
+            reread(world.folder / "verdict")
     rest = world.use()
     made = verdict(world, {"workers": 1})
     assert len(rest.asked) <= 4 * 16 + made.spending.calls - 2 * 21 + 2

@@ -9,23 +9,30 @@ A *cell* is a resolved run config. Results are computed from the records of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from ragbench.errors import RunError
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import EXPERIMENT, read_json, read_object, write_json
+from ragbench.experiments.store import (
+    EXPERIMENT,
+    is_run,
+    read_json,
+    read_object,
+    repeats_in,
+    write_json,
+)
 
 CELLS = "cells"
 PROGRAMS = "programs"
 VERSION: Literal[1] = 1
 
-Kind = Literal["sweep", "verdict", "choose", "tune"]
+Kind = Literal["sweep", "verdict", "choose", "tune", "repeats"]
 State = Literal["done", "failed", "stopped", "not run"]
 
 
@@ -101,6 +108,14 @@ class CellRow(BaseModel):
     reason: str = ""
     summary: dict[str, Any] | None = None
 
+    @field_validator("folder", "program")
+    @classmethod
+    def _inside(cls, path: str | None) -> str | None:
+        """Refuse a folder outside of the experiment's."""
+        if path is not None and (Path(path).is_absolute() or ".." in Path(path).parts):
+            raise ValueError("the folder is not within the experiment")
+        return path
+
 
 class Experiment(BaseModel):
     """The content of `experiment.json`."""
@@ -114,10 +129,36 @@ class Experiment(BaseModel):
     stopped_by: str | None = None
 
 
+def repeat_cells(cell: Cell, repeats: int) -> list[Cell]:
+    """Return the repeats of a cell, starting with the repeat of its config.
+
+    Args:
+        cell: The cell. Its `out` is the folder of all repeats.
+        repeats: Number of repeats, >= 1. With 1, the result is the cell itself.
+
+    Raises:
+        RunError: The folder has a single run and repeats were requested, or the reverse.
+    """
+    config = cell.config
+    if repeats == 1:
+        if config.out and repeats_in(config.out):
+            raise RunError(f"{config.out} holds repeats; give --repeats, or another --out")
+        return [cell]
+    folder = config.out or Path("runs") / f"{config.but(repeat=1).name()}-repeats"
+    if is_run(folder):
+        raise RunError(f"{folder} holds a single run; give --repeats another --out")
+    cells: list[Cell] = []
+    for number in range(config.repeat, config.repeat + repeats):
+        label = ", ".join(filter(None, (cell.label, f"repeat {number}")))
+        repeated = config.but(repeat=number, out=folder / f"r{number}")
+        cells.append(replace(cell, label=label, config=repeated))
+    return cells
+
+
 def write_experiment(
     folder: Path,
     kind: Kind,
-    outcomes: Sequence[Outcome],
+    outcomes: Iterable[Outcome],
     results: Mapping[str, Any],
     stopped_by: str | None = None,
 ) -> None:

@@ -17,11 +17,9 @@ import numpy as np
 
 from ragbench.data import find_clusters
 from ragbench.errors import CompareError, ConfigError, StoppedError
-from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
+from ragbench.experiments.cells.cell import Cell, Outcome
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.choose.racing import Elimination, Floats, Race, Rule
-from ragbench.experiments.config import RunConfig
-from ragbench.experiments.estimates import Estimate, estimate_run, in_all, run_pilot
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
@@ -87,7 +85,7 @@ class Choice:
 
 
 def choose(
-    configs: Mapping[str, RunConfig],
+    cells: Sequence[Cell],
     folder: Path,
     *,
     rule: Rule,
@@ -97,7 +95,7 @@ def choose(
     """Race programs until the choice is decided, and write `experiment.json`.
 
     Args:
-        configs: Config of each program by name. All have the same questions and the same LM.
+        cells: The programs. All have the same questions and the same LM.
         folder: Folder of the experiment.
         rule: Rule that eliminates programs.
         metric: Metric to compare.
@@ -106,23 +104,21 @@ def choose(
     Raises:
         ConfigError: There are fewer than two programs, or the scores of the metric have no range.
     """
-    field = Field(configs, rule, metric)
-    scheduler = Scheduler(watch)
-    cells = {name: Cell(name, config, arm=name) for name, config in configs.items()}
-    outcomes = {name: Outcome(cell) for name, cell in cells.items()}
-    examples = scheduler.build(next(iter(cells.values()))).examples
+    programs = {cell.label: cell for cell in cells}
+    field = Field(programs, rule, metric)
+    scheduler = Scheduler(folder, "choose", watch)
+    scheduler.outcomes = {cell.folder: Outcome(cell) for cell in cells}
+    examples = scheduler.build(cells[0]).examples
     stream = field.start(examples, find_clusters(examples))
     with locked(folder):
         try:
             for block in blocks(field.clusters):
                 for name in field.running():
                     title = f"{name}, to question {block.stop}"
-                    outcomes[name] = scheduler.run(cells[name], title, stream[: block.stop])
-                    run = outcomes[name].run
-                    if run and run.records:
-                        field.runs[name] = run
-                    if outcomes[name].error is not None:
-                        outcomes[name].finished()
+                    outcome = scheduler.run(programs[name], title, stream[: block.stop])
+                    if outcome.run and outcome.run.records:
+                        field.runs[name] = outcome.run
+                    outcome.finished()
                 qids = [str(example.qid) for example in stream[block]]
                 for exit_row in field.add_records(qids, block):
                     watch.say(field.exit_line(exit_row))
@@ -130,33 +126,11 @@ def choose(
                     break
         except StoppedError:
             pass
-        stopped = next((o.reason for o in outcomes.values() if o.state == "stopped"), "")
+        outcomes = scheduler.outcomes.values()
+        stopped = next((o.reason for o in outcomes if o.state == "stopped"), "")
         choice = field.choice(stopped)
-        results = list(outcomes.values())
-        write_experiment(folder, "choose", results, choice.to_dict(), stopped or None)
+        scheduler.write(choice.to_dict(), stopped or None)
     return choice
-
-
-def estimate_race(
-    configs: Mapping[str, RunConfig], pilot: int | None = None, watch: ProgressListener = SILENT
-) -> Estimate:
-    """Estimate the cost of running every program on all questions, the upper bound of the race.
-
-    Args:
-        configs: Config of each program by name.
-        pilot: Questions to run first with each program.
-        watch: The receiver of the pilot's progress.
-    """
-    scheduler = Scheduler()
-    estimates = []
-    for name, config in configs.items():
-        run_context = scheduler.build(Cell(name, config))
-        if pilot:
-            run_pilot(run_context, pilot, watch)
-        estimates.append(estimate_run(run_context, afresh=True))
-    return in_all(
-        f"all questions with {len(estimates)} programs; a race asks only part of them", estimates
-    )
 
 
 def replay(runs: Mapping[str, Evaluation], *, rule: Rule, metric: str = "f1") -> Choice:

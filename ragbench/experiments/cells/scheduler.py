@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dspy
 
 from ragbench.errors import ConfigError, LimitsError, RagbenchError, RunError, StoppedError
-from ragbench.experiments.cells.cell import Cell, Outcome
+from ragbench.experiments.cells.cell import Cell, Kind, Outcome, write_experiment
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.plans import Plan, make_plan
 from ragbench.experiments.progress import SILENT, ProgressListener
@@ -24,31 +25,11 @@ from ragbench.redact import redact
 _log = get(__name__)
 
 
-class Scheduler:
-    """Builds cells and runs them. Cells of one data set share data, indexes and caches.
+class Contexts:
+    """Builds the run contexts of cells. Cells of one data set share data, indexes and caches."""
 
-    A compile that failed is remembered, so that cells that share it try it once.
-    """
-
-    def __init__(
-        self,
-        watch: ProgressListener = SILENT,
-        *,
-        isolated: bool = False,
-        on_message: Callable[[str], None] | None = None,
-    ) -> None:
-        """Set up.
-
-        Args:
-            watch: The receiver of progress.
-            isolated: An LM that is down ends the cell only, not the experiment.
-            on_message: The receiver of the lines of compiles. None takes `watch`.
-        """
-        self._watch = watch
-        self._isolated = isolated
-        self._on_message = on_message or (lambda line: watch.say(f"  {line}"))
+    def __init__(self) -> None:
         self._contexts: list[RunContext] = []
-        self._broken: dict[Path | None, Exception] = {}
 
     def build(self, cell: Cell) -> RunContext:
         """Load the data, retriever and program of a cell, without compiling the program."""
@@ -78,12 +59,58 @@ class Scheduler:
                     plan = make_plan(cell.uncompiled, cell.settings, like=run_context)
                 yield cell, run_context, plan
             except RagbenchError as error:
+                if not cell.label:
+                    raise
                 raise ConfigError(f"cell {cell.label}: {error}") from None
+
+
+class Scheduler(Contexts):
+    """Runs cells and writes `experiment.json` after each.
+
+    Cells that share a compile try it once.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        kind: Kind,
+        watch: ProgressListener = SILENT,
+        *,
+        isolated: bool = False,
+        on_message: Callable[[str], None] | None = None,
+    ) -> None:
+        """Set up.
+
+        Args:
+            folder: Folder of the experiment.
+            kind: Command that makes it.
+            watch: The receiver of progress.
+            isolated: An LM that is down ends the cell only, not the experiment.
+            on_message: The receiver of the lines of compiles. None takes `watch`.
+        """
+        super().__init__()
+        self.folder = folder
+        self.outcomes: dict[Path, Outcome] = {}
+        self._kind = kind
+        self._watch = watch
+        self._isolated = isolated
+        self._on_message = on_message or (lambda line: watch.say(f"  {line}"))
+        self._compiled: dict[Path | None, Exception | None] = {}
+
+    def write(self, results: Mapping[str, Any], stopped_by: str | None = None) -> None:
+        """Write `experiment.json`.
+
+        Args:
+            results: Results as JSON, computed from the records. Empty if they are not final.
+            stopped_by: Limit that ended the experiment.
+        """
+        outcomes = self.outcomes.values()
+        write_experiment(self.folder, self._kind, outcomes, results, stopped_by)
 
     def run(
         self, cell: Cell, title: str, questions: Sequence[dspy.Example] | None = None
     ) -> Outcome:
-        """Run a cell, after its compile if it has one.
+        """Run or continue a cell, after its compile if it has one.
 
         Args:
             cell: The cell.
@@ -93,7 +120,8 @@ class Scheduler:
         Returns:
             Its state; an error is in it, not raised.
         """
-        outcome = self._outcome(cell, title, questions)
+        outcome = self.outcomes[cell.folder] = self._outcome(cell, title, questions)
+        self.write({})
         words = f" ({outcome.reason})" if outcome.reason else ""
         if outcome.run and not words:
             summary = outcome.run.summary
@@ -136,9 +164,11 @@ class Scheduler:
         return Outcome(cell, "done", run=evaluation)
 
     def _compile(self, cell: Cell, run_context: RunContext) -> None:
-        if cell.program in self._broken:
-            raise RunError(f"its compile failed: {_reason(self._broken[cell.program])}")
         assert cell.settings is not None
+        if cell.program in self._compiled:
+            if error := self._compiled[cell.program]:
+                raise RunError(f"its compile failed: {_reason(error)}")
+            return
         try:
             compile_program(
                 cell.uncompiled,
@@ -147,10 +177,11 @@ class Scheduler:
                 watch=self._watch,
                 on_message=self._on_message,
             )
+            self._compiled[cell.program] = None
         except StoppedError:
             raise
         except Exception as error:
-            self._broken[cell.program] = error
+            self._compiled[cell.program] = error
             raise
 
 

@@ -5,36 +5,19 @@ finished questions and compiles are reused, and failed cells run again.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ragbench.errors import CompareError
-from ragbench.experiments.cells.cell import Cell, Outcome, write_experiment
+from ragbench.experiments.cells.cell import Cell, Outcome
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.cells.sweep_file import Sweep, missing_file
-from ragbench.experiments.compare.paired import Shared
-from ragbench.experiments.plans import Plan
+from ragbench.experiments.compare.contrasts import Contrast, compare_arms
 from ragbench.experiments.progress import SILENT, ProgressListener
-from ragbench.experiments.runs.context import RunContext
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import locked
 from ragbench.lms.calls import limit_reached
-from ragbench.metrics import Comparison, Method, correct
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """Comparison of a cell, or of a whole arm, with its baseline, by metric.
-
-    P-values are corrected by Holm's method over the sweep. If the two cannot be compared, `why` has
-    the reason and `scores` is empty.
-    """
-
-    cell: str
-    baseline: str
-    scores: Mapping[str, Comparison] = field(default_factory=dict)
-    why: str = ""
+from ragbench.metrics import Method
 
 
 @dataclass(frozen=True)
@@ -73,11 +56,6 @@ def missing_lines(sweep: Sweep) -> list[str]:
     ]
 
 
-def check_sweep(sweep: Sweep) -> Iterator[tuple[Cell, RunContext, Plan | None]]:
-    """Yield each cell, its run context and the plan of its compile. Sends no request."""
-    return Scheduler().check(available(sweep))
-
-
 def run_sweep(sweep: Sweep, watch: ProgressListener = SILENT) -> SweepResult:
     """Run or continue every cell, and compare them. Check all cells before the first request.
 
@@ -85,23 +63,21 @@ def run_sweep(sweep: Sweep, watch: ProgressListener = SILENT) -> SweepResult:
         sweep: The sweep.
         watch: Listener of progress.
     """
-    scheduler = Scheduler(watch, isolated=True)
+    scheduler = Scheduler(sweep.folder, "sweep", watch, isolated=True)
     runnable = available(sweep)
     for _ in scheduler.check(runnable):
         pass
+    for cell in sweep.cells:
+        reason = "" if cell in runnable else f"{missing_file(cell)} is missing"
+        scheduler.outcomes[cell.folder] = Outcome(cell, reason=reason)
     with locked(sweep.folder):
-        outcomes = list(map(Outcome, sweep.cells))
-        for number, cell in enumerate(sweep.cells):
-            if cell not in runnable:
-                reason = f"{missing_file(cell)} is missing"
-                outcomes[number] = Outcome(cell, reason=reason)
-                continue
-            title = f"[{number + 1}/{len(sweep.cells)}] {cell.label}"
-            outcomes[number] = scheduler.run(cell, title)
-            write_experiment(sweep.folder, "sweep", outcomes, {})
+        for number, cell in enumerate(sweep.cells, start=1):
+            if cell in runnable:
+                scheduler.run(cell, f"[{number}/{len(sweep.cells)}] {cell.label}")
+        outcomes = list(scheduler.outcomes.values())
         swept = SweepResult(sweep, outcomes, _contrasts(sweep, outcomes), limit_reached())
         results = {"contrasts": list(map(asdict, swept.contrasts))}
-        write_experiment(sweep.folder, "sweep", outcomes, results, swept.stopped_by)
+        scheduler.write(results, swept.stopped_by)
         return swept
 
 
@@ -114,43 +90,26 @@ def arms_of(outcomes: Sequence[Outcome]) -> dict[str, list[Outcome]]:
 
 
 def _contrasts(sweep: Sweep, outcomes: Sequence[Outcome]) -> list[Contrast]:
-    """Compare each arm with its baseline; all tests are one family (Holm)."""
+    """Compare each arm with its baseline, or two cells of one arm."""
     by_label = {outcome.cell.label: outcome for outcome in outcomes}
-    arms = arms_of(outcomes)
-    sides: dict[tuple[str, str], tuple[list[Outcome], list[Outcome]]] = {}
-    for pair in sweep.pairs.items():
-        cell, base = (by_label[label] for label in pair)
-        names = cell.cell.arm, base.cell.arm
-        if names[0] == names[1]:  # the baseline names a seed
-            sides[pair] = ([cell], [base])
+    arms = {arm: _runs(of_arm) for arm, of_arm in arms_of(outcomes).items()}
+    pairs: dict[tuple[str, str], None] = {}
+    for label, baseline in sweep.pairs.items():
+        cell = by_label[label]
+        base = by_label[baseline]
+        if cell.cell.arm == base.cell.arm:  # the baseline names a seed
+            arms |= {label: _runs([cell]), baseline: _runs([base])}
+            pairs[label, baseline] = None
         else:
-            sides[names] = (arms[names[0]], arms[names[1]])
-    method = Method(margin=sweep.margin)
-    contrasts = []
-    tests: list[Comparison] = []
-    for labels, (cells, bases) in sides.items():
-        try:
-            a = _runs(bases)
-            b = _runs(cells)
-            shared = Shared.by([*a, *b], common=False)
-            scores = {metric: shared.compare(a, b, metric, method) for metric in sweep.metrics}
-            contrasts.append(Contrast(*labels, scores))
-            tests += scores.values()
-        except CompareError as error:
-            contrasts.append(Contrast(*labels, why=str(error)))
-    corrected = iter(correct(tests))
-    family = []
-    for contrast in contrasts:
-        scores = {metric: next(corrected) for metric in contrast.scores}
-        family.append(replace(contrast, scores=scores))
-    return family
+            pairs[cell.cell.arm, base.cell.arm] = None
+    return compare_arms(pairs, arms, sweep.metrics, Method(margin=sweep.margin))
 
 
-def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation]:
-    """Return the runs of the cells. Raises CompareError if one is not done."""
+def _runs(outcomes: Sequence[Outcome]) -> list[Evaluation] | str:
+    """Return the runs of the cells, or the reason that there are none: one is not done."""
     runs = []
     for outcome in outcomes:
         if outcome.state != "done" or outcome.run is None:
-            raise CompareError(f"{outcome.cell.label} is {outcome.state}")
+            return f"{outcome.cell.label} is {outcome.state}"
         runs.append(outcome.run)
     return runs

@@ -130,7 +130,7 @@ class Search:
         first = objective(self.settings.objective[0])
         self.sign = 1 if first.higher_is_better else -1
         self.folder = tune_folder(config)
-        self.scheduler = Scheduler(self.watch)
+        self.scheduler = Scheduler(self.folder, "tune", self.watch)
         self.given = self.scheduler.build(Cell("as given", config))
         self.program = type(self.given.program)
         self.space = make_space(

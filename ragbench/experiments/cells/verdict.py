@@ -6,20 +6,14 @@ Every cell runs over held-out questions. The same command continues an interrupt
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from ragbench.errors import ConfigError, DataError, RunError, StoppedError
-from ragbench.experiments.cells.cell import (
-    CELLS,
-    PROGRAMS,
-    Cell,
-    Outcome,
-    read_experiment,
-    write_experiment,
-)
+from ragbench.experiments.artifacts import read_sidecar
+from ragbench.experiments.cells.cell import CELLS, PROGRAMS, Cell, read_experiment, repeat_cells
 from ragbench.experiments.cells.scheduler import Scheduler
-from ragbench.experiments.compare.paired import Arm
+from ragbench.experiments.compare.paired import Arm, read_for
 from ragbench.experiments.compare.spending import per_question
 from ragbench.experiments.compare.verdicts import (
     COMPILED,
@@ -37,17 +31,7 @@ from ragbench.experiments.compare.verdicts import (
 )
 from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import (
-    estimate_compile,
-    estimate_run,
-    in_all,
-    question_cost,
-    run_pilot,
-)
-from ragbench.experiments.plans import make_plan
 from ragbench.experiments.progress import SILENT, ProgressListener
-from ragbench.experiments.runs.context import ready
-from ragbench.experiments.runs.repeats import repeat_configs
 from ragbench.experiments.runs.summary import Evaluation, reopen
 from ragbench.experiments.store import locked
 
@@ -72,6 +56,52 @@ def run_verdict(
     Raises:
         StoppedError: A limit was reached before there was a verdict.
     """
+    cells = verdict_cells(config, settings, request)
+    folder = verdict_folder(config, settings)
+    scheduler = Scheduler(folder, "verdict", watch, on_message=on_message)
+    for _ in scheduler.check(cells):  # Refuse invalid settings before a cell is paid for.
+        pass
+    arms: dict[str, list[Evaluation]] = {}
+
+    def run(cell: Cell) -> None:
+        outcome = scheduler.run(cell, cell.label)
+        arms.setdefault(cell.arm, []).append(outcome.finished())
+
+    with locked(folder):
+        for cell in cells:
+            run(cell)
+        votes = 0
+        if request.equal_cost:
+            votes = votes_for(arms[ZERO_SHOT], arms[COMPILED])
+            if not votes:
+                on_message("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
+        if votes:
+            place = folder / CELLS / f"{VOTES}-{votes}"
+            cell = Cell(place.name, config.but(votes=votes, out=place), arm=VOTES)
+            try:
+                for repeat in repeat_cells(cell, request.repeats):
+                    run(repeat)
+            except StoppedError as stop:
+                on_message(f"the verdict is without the arm at equal cost: {stop}")
+                votes = 0
+        verdict = _assembled(folder, Design(votes, tuple(request.metrics), request.margin))
+        scheduler.write(verdict.to_dict())
+        return verdict
+
+
+def verdict_cells(
+    config: RunConfig, settings: CompileConfig, request: VerdictRequest
+) -> list[Cell]:
+    """List the cells of a verdict, without that of equal cost.
+
+    Args:
+        config: The run.
+        settings: The compile.
+        request: The arms.
+
+    Returns:
+        Zero-shot, form, and both of each compiled program, each with its repeats.
+    """
     for name in ("seeds", "repeats"):
         value = getattr(request, name)
         if value < 1:
@@ -81,86 +111,18 @@ def run_verdict(
             f"a verdict is on held-out questions; leave out --split {config.split}, "
             "which compiling uses"
         )
-    make_plan(config, settings)  # Refuse invalid settings before a cell is paid for.
-    folder = verdict_folder(config, settings)
-    scheduler = Scheduler(watch, on_message=on_message)
-    outcomes: list[Outcome] = []
-    arms: dict[str, list[Evaluation]] = {}
-
-    def run(cell: Cell) -> None:
-        for repeat in repeat_cells(cell, request.repeats):
-            outcome = scheduler.run(repeat, repeat.label)
-            arms.setdefault(cell.arm, []).append(outcome.finished())
-            outcomes.append(outcome)
-
-    with locked(folder):
-        for cell in cells_of(config, settings, request):
-            run(cell)
-        votes = 0
-        if request.equal_cost:
-            votes = votes_for(arms[ZERO_SHOT], arms[COMPILED])
-            if not votes:
-                on_message("no equal-cost arm: compiled costs no more than zero-shot, within 10 %")
-        if votes:
-            place = folder / CELLS / f"{VOTES}-{votes}"
-            try:
-                run(Cell(place.name, config.but(votes=votes, out=place), arm=VOTES))
-            except StoppedError as stop:
-                on_message(f"the verdict is without the arm at equal cost: {stop}")
-                votes = 0
-        metrics = tuple(request.metrics)
-        seeds = _seeds(settings, request)
-        design = Design(seeds, votes, metrics, request.margin, request.repeats)
-        verdict = assemble(folder, design)
-        write_experiment(folder, "verdict", outcomes, verdict.to_dict())
-        return verdict
-
-
-def cells_of(config: RunConfig, settings: CompileConfig, request: VerdictRequest) -> list[Cell]:
-    """List the cells of a verdict, without that of equal cost.
-
-    Args:
-        config: The run.
-        settings: The compile.
-        request: The arms.
-
-    Returns:
-        Zero-shot, form, and both of each compiled program.
-    """
     folder = verdict_folder(config, settings)
     cells = []
     for arm, form in ((ZERO_SHOT, False), (FORM, True)):
         cells.append(Cell(arm, config.but(form=form, out=folder / CELLS / arm), arm=arm))
-    for seed in _seeds(settings, request):
+    for seed in range(settings.optimizer_seed, settings.optimizer_seed + request.seeds):
         program = folder / PROGRAMS / f"program-{seed}"
         compiling = settings.model_copy(update={"optimizer_seed": seed, "out": program})
         for arm, form in ((COMPILED, False), (COMPILED_FORM, True)):
             place = folder / CELLS / f"{arm}-{seed}"
             cell_config = config.but(form=form, compiled=program, out=place)
             cells.append(Cell(place.name, cell_config, compiling, arm=arm))
-    return cells
-
-
-def repeat_cells(cell: Cell, repeats: int) -> list[Cell]:
-    """List the repeats of a cell. The first one compiles.
-
-    Args:
-        cell: The cell.
-        repeats: Number of repeats, >= 1.
-    """
-    if repeats == 1:
-        repeat_configs(cell.config, 1)  # or it has repeats
-        return [cell]
-    cells: list[Cell] = []
-    for config in repeat_configs(cell.config, repeats):
-        label = f"{cell.label}, repeat {config.repeat}"
-        settings = None if cells else cell.settings
-        cells.append(replace(cell, label=label, config=config, settings=settings))
-    return cells
-
-
-def _seeds(settings: CompileConfig, request: VerdictRequest) -> tuple[int, ...]:
-    return tuple(range(settings.optimizer_seed, settings.optimizer_seed + request.seeds))
+    return list(chain.from_iterable(repeat_cells(cell, request.repeats) for cell in cells))
 
 
 def votes_for(zero_shot: Arm, compiled: Arm) -> int:
@@ -182,47 +144,6 @@ def votes_for(zero_shot: Arm, compiled: Arm) -> int:
     return min(max(math.ceil(ratio / (1 + EQUAL)), 3), 99)
 
 
-def estimate_verdict(
-    config: RunConfig,
-    settings: CompileConfig,
-    request: VerdictRequest,
-    *,
-    pilot: int | None = None,
-    watch: ProgressListener = SILENT,
-) -> list[str]:
-    """Estimate the cost of the arms and compiles of a verdict, based on zero-shot questions.
-
-    Args:
-        config: The run.
-        settings: The compile.
-        request: The arms.
-        pilot: Number of questions to run first, in the arm zero-shot.
-        watch: The receiver of the pilot's progress.
-
-    Returns:
-        Lines to print.
-    """
-    folder = verdict_folder(config, settings)
-    repeat_config = repeat_configs(config.but(out=folder / CELLS / ZERO_SHOT), request.repeats)[0]
-    run_context = ready(repeat_config)
-    if pilot:
-        run_pilot(run_context, pilot, watch)
-    zero_shot = estimate_run(run_context)
-    cost = question_cost(run_context)
-    n = len(run_context.examples)
-    compiling = estimate_compile(make_plan(config, settings, like=run_context), cost)
-    n_arms = 2 * request.repeats * (1 + request.seeds) - 1
-    arms = cost.times(n_arms * n, n_arms * n)
-    notes = [
-        f"{request.seeds} compiles and {n_arms + 1} runs, without the demonstrations that "
-        "compiling may add to the prompts"
-    ]
-    if request.equal_cost:
-        notes.append("without the votes at equal cost, which take as much as one compiled arm")
-    total = in_all("in all", [zero_shot, arms, *[compiling] * request.seeds], notes)
-    return [f"arm {ZERO_SHOT}", *zero_shot.lines(), "compile", *compiling.lines(), *total.lines()]
-
-
 def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
     """Recompute the verdict in `folder` from its records. Sends no request.
 
@@ -234,10 +155,27 @@ def reread(folder: Path, reopen: Opener = reopen) -> Verdict:
         RunError: It has no finished verdict.
     """
     results = read_experiment(folder, "verdict").results
+    if not results:
+        raise RunError(f"{folder} has no finished verdict; the same command continues it")
     try:
         fields = results["design"]
-        lists = {name: tuple(fields[name]) for name in ("seeds", "metrics")}
-        design = Design(**{**fields, **lists})
+        design = Design(**{**fields, "metrics": tuple(fields["metrics"])})
     except (TypeError, KeyError):
         raise RunError(f"{folder} has no design of a verdict; run it again") from None
-    return assemble(folder, design, reopen)
+    return _assembled(folder, design, reopen)
+
+
+def _assembled(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
+    """Compute the verdict on the cells that `experiment.json` lists."""
+    arms: dict[str, list[Evaluation]] = {}
+    programs: dict[str, None] = {}
+    for row in read_experiment(folder, "verdict").cells:
+        if row.arm == VOTES and not design.votes:  # a limit ended it
+            continue
+        run = reopen(folder / row.folder)
+        read_for(run, design.metrics)
+        arms.setdefault(row.arm, []).append(run)
+        if row.program:
+            programs[row.program] = None
+    sidecars = [read_sidecar(folder / program) for program in programs]
+    return assemble(folder, design, arms, sidecars)

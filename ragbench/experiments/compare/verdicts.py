@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,25 @@ import dspy
 import numpy as np
 
 from ragbench.errors import CompareError, RunError
-from ragbench.experiments.artifacts import Sidecar, assert_held_out, read_sidecar
+from ragbench.experiments.artifacts import Sidecar, assert_held_out
+from ragbench.experiments.compare.contrasts import compare_arms
 from ragbench.experiments.compare.paired import (
     Floats,
     Shared,
     groups_of,
     question,
-    read_for,
     shared_questions,
 )
 from ragbench.experiments.compare.spending import CompileCost, per_question, spending_of
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
-from ragbench.experiments.runs.summary import HEADLINE, Evaluation, reopen
-from ragbench.experiments.store import repeats_in
+from ragbench.experiments.runs.summary import HEADLINE, Evaluation
 from ragbench.metrics import (
     ALPHA,
     LEAST_SEEDS,
     Comparison,
     Method,
     Outcome,
-    correct,
     get_metric,
     p_seeds_alike,
 )
@@ -60,26 +58,15 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Design:
-    """Folders of the arms of a verdict, and the settings of their comparison.
+    """Settings of the comparisons of a verdict.
 
     `votes` is the number of votes per question of the arm at equal tokens, or 0 without such an
     arm.
-    Each folder has its run, or the folders of its `repeats`.
     """
 
-    seeds: tuple[int, ...]
     votes: int = 0
     metrics: tuple[str, ...] = HEADLINE
     margin: float | None = None
-    repeats: int = 1
-
-    def folders(self) -> dict[str, list[str]]:
-        arms = {ZERO_SHOT: [ZERO_SHOT], FORM: [FORM]}
-        for arm in (COMPILED, COMPILED_FORM):
-            arms[arm] = [f"{arm}-{seed}" for seed in self.seeds]
-        if self.votes:
-            arms[VOTES] = [f"{VOTES}-{self.votes}"]
-        return arms
 
     def contrasts(self) -> list[Pair]:
         pairs = [(ZERO_SHOT, COMPILED), (FORM, COMPILED_FORM), (ZERO_SHOT, FORM)]
@@ -256,12 +243,6 @@ class Verdict:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        arms: dict[str, list[Any]] = {}
-        for name, runs in self.arms.items():
-            for run in runs:
-                place = run.folder.relative_to(self.folder).as_posix()
-                row = {"folder": place, "summary": asdict(run.summary)}
-                arms.setdefault(name, []).append(row)
         contrasts = []
         for (a, b), by_metric in self.contrasts.items():
             for metric, comparison in by_metric.items():
@@ -269,7 +250,6 @@ class Verdict:
         return {
             "design": asdict(self.design),
             "form_instruction": FORM_INSTRUCTION,
-            "arms": arms,
             "contrasts": contrasts,
             "subject": self.subject,
             "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
@@ -281,13 +261,19 @@ class Verdict:
         }
 
 
-def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
-    """Compute the verdict on the finished runs in `folder`.
+def assemble(
+    folder: Path,
+    design: Design,
+    arms: Mapping[str, Sequence[Evaluation]],
+    sidecars: Sequence[Sidecar],
+) -> Verdict:
+    """Compute the verdict on finished runs.
 
     Args:
         folder: Folder of the verdict.
-        design: Arms and settings.
-        reopen: Opens the run in a folder.
+        design: Settings of the comparisons.
+        arms: Runs of each arm.
+        sidecars: Sidecar of each compiled program.
 
     Raises:
         CompareError: The arms have different questions, or a metric has no bounds.
@@ -296,21 +282,21 @@ def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
     for name in design.metrics:
         if get_metric(name).score_range is None:
             raise CompareError(f"a verdict cannot judge {name}: it has no bounds; give f1 or em")
-    arms: dict[str, list[Evaluation]] = {}
-    for arm, folders in design.folders().items():
-        for name in folders:
-            place = folder / "cells" / name
-            for path in repeats_in(place)[: design.repeats] or [place]:
-                run = reopen(path)
-                read_for(run, design.metrics)
-                arms.setdefault(arm, []).append(run)
-    sidecars = [read_sidecar(folder / "programs" / f"program-{seed}") for seed in design.seeds]
+    missing = set(chain.from_iterable(design.contrasts())) - arms.keys()
+    if missing or not sidecars:
+        raise RunError(f"{folder} has no arm {', '.join(sorted(missing))}; run the verdict again")
     _check(arms, sidecars)
     zero_shot = arms[ZERO_SHOT]
     compiled = arms[COMPILED]
-    shared = Shared.within(zero_shot)
     distinct = len({sidecar.program_sha256 for sidecar in sidecars})
     method = Method(design.margin, random_seeds=design.of_optimizer(distinct))
+    pairs = [(b, a) for a, b in design.contrasts()]
+    contrasts: dict[Pair, Mapping[str, Comparison]] = {}
+    for contrast in compare_arms(pairs, arms, design.metrics, method):
+        if contrast.why:
+            raise CompareError(contrast.why)
+        contrasts[contrast.baseline, contrast.cell] = contrast.scores
+    shared = Shared.within(zero_shot)
     fixed, broken = shared.changed(zero_shot, compiled)
     return Verdict(
         folder=folder,
@@ -318,7 +304,7 @@ def assemble(folder: Path, design: Design, reopen: Opener = reopen) -> Verdict:
         arms=arms,
         sidecars=sidecars,
         shared=shared,
-        contrasts=_contrasts(arms, design, shared, method),
+        contrasts=contrasts,
         fixed=list(fixed),
         broken=list(broken),
         spending=spending_of(zero_shot, compiled, sidecars),
@@ -338,16 +324,3 @@ def _check(arms: Mapping[str, Sequence[Evaluation]], sidecars: Sequence[Sidecar]
             sidecar = sidecars[at * len(sidecars) // len(runs)]
             if run.card.compiled != sidecar.program_sha256:
                 raise RunError(f"{run.folder} is a run of another compiled program; remove it")
-
-
-def _contrasts(
-    arms: Mapping[str, Sequence[Evaluation]], design: Design, shared: Shared, method: Method
-) -> dict[Pair, dict[str, Comparison]]:
-    places = list(product(design.contrasts(), design.metrics))
-    tests = []
-    for (a, b), metric in places:
-        tests.append(shared.compare(arms[a], arms[b], metric, method))
-    contrasts: dict[Pair, dict[str, Comparison]] = {}
-    for (pair, metric), test in zip(places, correct(tests), strict=True):
-        contrasts.setdefault(pair, {})[metric] = test
-    return contrasts

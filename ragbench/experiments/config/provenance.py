@@ -56,8 +56,7 @@ def check_stored(fields: Fields, owner: str, stated: Fields) -> None:
     program = str(fields.get("program") or stated.get("program") or "")
     if is_external(program) and stated.get("program") != program:
         raise ConfigError(
-            f"{owner} needs the external code {program}; "
-            f"give --program {program} if you trust it"
+            f"{owner} needs the external code {program}; give --program {program} if you trust it"
         )
     knobs = fields.get("set") or {}
     if not isinstance(knobs, Mapping):

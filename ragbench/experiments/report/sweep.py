@@ -9,23 +9,11 @@ from typing import Any
 
 from ragbench.errors import RunError
 from ragbench.experiments.artifacts import SIDECAR, Sidecar, read_sidecar
-from ragbench.experiments.cells.sweep import (
-    Contrast,
-    SweepResult,
-    arms_of,
-    check_sweep,
-    missing_lines,
-)
+from ragbench.experiments.cells.estimate import estimate_cells
+from ragbench.experiments.cells.sweep import SweepResult, arms_of, available, missing_lines
 from ragbench.experiments.cells.sweep_file import Sweep
+from ragbench.experiments.compare.contrasts import Contrast
 from ragbench.experiments.compare.spending import per_question
-from ragbench.experiments.estimates import (
-    Estimate,
-    estimate_compile,
-    estimate_run,
-    in_all,
-    question_cost,
-    run_pilot,
-)
 from ragbench.experiments.plans import ASKED
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.report.matrix import sweep_section
@@ -165,28 +153,8 @@ def estimate_report(
         pilot: Questions to run first in each cell that needs no compile.
         watch: The receiver of the pilot's progress.
     """
-    runs = list[Estimate]()
-    compiles: list[Estimate] = []
-    programs: set[Path] = set()
-    for number, (cell, run_context, error) in enumerate(check_sweep(sweep), start=1):
-        lines = []
-        if error and error.folder not in programs and not (error.folder / SIDECAR).is_file():
-            programs.add(error.folder)
-            compiles.append(estimate_compile(error, question_cost(run_context)))
-            lines = compiles[-1].lines()
-        if pilot and not error:
-            run_pilot(run_context, pilot, watch)
-        runs.append(estimate_run(run_context))
-        lines += runs[-1].lines()
-        if error:
-            lines.append("  not including demonstrations that compiling may add to the prompts")
-        yield f"[{number}/{len(sweep.cells)}] {cell.label}"
-        for line in lines:
-            yield f"  {line}"
+    yield from estimate_cells(available(sweep), pilot=pilot, watch=watch)
     yield from missing_lines(sweep)
-    extra = f", and {len(compiles)} compiles" if compiles else ""
-    for line in in_all(f"in all, {len(runs)} cells{extra}", [*runs, *compiles]).lines():
-        yield line
 
 
 def _contrasts(contrasts: Sequence[Contrast]) -> Table:

@@ -1,0 +1,32 @@
+"""Repeats of a run: one cell `r1`, `r2`, ... for each repeat, pooled by readers.
+
+Its number is part of a repeat's identity, its seeds and its cached replies. The first repeat equals
+the plain run and shares the cache with it. All repeats share the index.
+"""
+
+from collections.abc import Sequence
+
+from ragbench.experiments.cells.cell import Cell
+from ragbench.experiments.cells.scheduler import Scheduler
+from ragbench.experiments.progress import SILENT, ProgressListener
+from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.store import locked
+
+
+def run_repeats(cells: Sequence[Cell], watch: ProgressListener = SILENT) -> list[Evaluation]:
+    """Run or continue every repeat of a run. Stop after a repeat that reached a limit.
+
+    Args:
+        cells: Two repeats or more.
+        watch: Listener of progress.
+    """
+    scheduler = Scheduler(cells[0].folder.parent, "repeats", watch)
+    evaluations: list[Evaluation] = []
+    with locked(scheduler.folder):
+        for number, cell in enumerate(cells, start=1):
+            outcome = scheduler.run(cell, f"repeat {number} of {len(cells)}")
+            evaluations.append(outcome.run or outcome.finished())
+            if evaluations[-1].stopped_by:
+                break
+        scheduler.write({}, evaluations[-1].stopped_by)
+    return evaluations
