@@ -1,15 +1,14 @@
 """Load a data set from its settings: options, records, pool of passages, splits and view."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import dspy
 
 from ragbench.data import hub
 from ragbench.data.base import DATASETS, Dataset, Setting, Split
-from ragbench.data.clusters import find_clusters
 from ragbench.data.documents import is_document
 from ragbench.data.mapping import fail, map_rows
 from ragbench.data.passages import (
@@ -76,11 +75,7 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     if fractions is not None:
         shares = ",".join(f"{share:.15g}" for share in parse_fractions(fractions))
         options = {**options, "fractions": shares}
-    chosen = {}
-    for k, v in options.items():
-        if k not in defaults or v != defaults[k]:
-            chosen[k] = v
-    return chosen
+    return {k: v for k, v in options.items() if k not in defaults or v != defaults[k]}
 
 
 def load_dataset(spec: DataSettings) -> Dataset:
@@ -138,14 +133,10 @@ def rows_of(spec: DataSettings) -> Iterator[Row]:
         ConfigError: The hub has no such configuration.
     """
     files = question_files(spec)
-    source = DATASETS.get(spec.dataset).hub
     if not files and not spec.hub:
-        instead = ""
-        if source:
-            instead = f" or take {source.repo} from the hub"
-        raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH{instead}")
+        raise DataError(f"{spec.dataset} needs its questions: pass --data-file PATH, or --hub")
     rows = hub.hub_rows(spec) if spec.hub else _file_rows(files, spec)
-    yield from map_rows(rows, spec.field, "--field")
+    return map_rows(rows, spec.field, "--field")
 
 
 def _file_rows(files: Mapping[Split | None, Path], spec: DataSettings) -> Iterator[Row]:
@@ -185,23 +176,25 @@ def _layout_of(record: Any, first: str = "") -> str | None:
     """
     if not isinstance(record, dict):
         return None
-    best: tuple[int, str | None] = (0, None)  # The layout with the most matching fields.
+    most = 0  # The layout with the most matching fields counts.
+    best = None
     for name, source in DATASETS:
         for fields in source.layouts:
-            if name == first and fields <= record.keys():
+            if not fields <= record.keys():
+                continue
+            if name == first:
                 return name
-            names_question = "question" in record or len(fields) > 1
-            if len(fields) > best[0] and fields <= record.keys() and names_question:
-                best = (len(fields), name)
+            if len(fields) > most and ("question" in record or len(fields) > 1):
+                most = len(fields)
+                best = name
     evidence = record.get("evidence")
     if isinstance(evidence, list) and evidence and isinstance(evidence[0], list):
         # GraphRAG-Bench has the same field, as text.
         return "2wikimultihopqa"
-    return best[1]
+    return best
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """A question as a loader read it: its record, its example and its own passages."""
 
     row: Row
@@ -236,34 +229,29 @@ def assemble(
     gathered = Pool(pool)
     examples = list[dspy.Example]()
     rows = dict[str, Row]()
-    assigned = dict[str, Split]()
     contexts: dict[str, tuple[int, ...]] = {}
     askers: dict[str, list[str]] = {}
-    for item in items:
-        row = item.row
-        example = item.example
+    for row, example, own in items:
         before = rows.setdefault(example.qid, row)
         if before is not row:
             fail(row, "id", f"{example.qid!r} is the id of {before.where} too")
         if not words(example.question):
             fail(row, "question", "has no word in it")
-        examples.append(example)
-        if row.split is not None:
-            assigned[example.qid] = row.split
-        for passage in filter(gathered.is_other, item.passages):
+        for passage in filter(gathered.is_other, own):
             fail(row, "context", f"id {passage.pid!r} is the id of another passage too")
-        places = dict.fromkeys(map(gathered.add, item.passages))
-        contexts[example.qid] = tuple(places)
+        examples.append(example)
+        contexts[example.qid] = tuple(dict.fromkeys(map(gathered.add, own)))
         askers.setdefault(example.question, []).append(example.qid)
     if not examples:
         raise DataError(f"{spec.dataset}: there are no questions")
     setting = _setting(spec, has_corpus=corpus is not None)
-    for example in examples if setting == "distractor" else ():
-        if not contexts[example.qid]:
-            raise DataError(
-                f"{rows[example.qid].where}: question {example.qid!r} has no passages; "
-                "use --setting pooled with --corpus-file"
-            )
+    lacking = next((qid for qid, places in contexts.items() if not places), None)
+    if setting == "distractor" and lacking is not None:
+        raise DataError(
+            f"{rows[lacking].where}: question {lacking!r} has no passages; "
+            "use --setting pooled with --corpus-file"
+        )
+    assigned = {qid: row.split for qid, row in rows.items() if row.split is not None}
     if spec.fractions is not None and len(assigned) == len(examples):
         raise ConfigError(
             f"fractions={spec.fractions!r} has no effect: every question has a split already; "
@@ -296,7 +284,6 @@ def assemble(
         "duplicates_dropped": duplicates,
         "splits_disjoint_by": disjoint,
         "sharing_passages_dropped": overlapping,
-        "clusters": len(set(find_clusters(examples))),
         "passages": len(searched),
         "questions_with_gold": sum(bool(example.gold_pids) for example in used),
         **documents_card(corpus),
@@ -340,12 +327,10 @@ def _chunk_view(
         gold: set[str] = set()
         for pid in example.gold_pids:
             held = holders[pid]
-            named = set()
-            for title, i in example.support:
-                if title == titles[pid] and 0 <= i < len(held):
-                    named.add(held[i])
-            gold |= named or {*held}
-        # A gold passage without text has no chunk.
-        has_chunks = all(holders[pid] for pid in example.gold_pids)
-        example.gold_pids = sorted(gold) if has_chunks else []
+            if not held:  # A gold passage without text has no chunk.
+                gold = set()
+                break
+            places = [i for title, i in example.support if title == titles[pid]]
+            gold |= {held[i] for i in places if 0 <= i < len(held)} or {*held}
+        example.gold_pids = sorted(gold)
     return chunks

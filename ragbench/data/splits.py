@@ -10,7 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import accumulate, chain
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
@@ -27,10 +27,8 @@ FRACTIONS = "0.4,0.2,0.4"
 Disjoint = Literal["passages", "questions"]
 
 _NAMES: tuple[Split, ...] = get_args(Split)
-#: Precedence of splits for a question that is in several of them.
-_PRECEDENCE: Mapping[Split | None, int] = {"test": 0, "validation": 1, "train": 2, None: 3}
-#: Names in the seed of the order of an assigned split.
-_SEEDED_AS: Mapping[str, str] = {"test": "held-out"}
+#: Precedence of splits for a question that is in several of them. None: in no split yet.
+_PRECEDENCE = ("test", "validation", "train", None)
 
 
 class Splits(NamedTuple):
@@ -81,7 +79,8 @@ def split_examples(
     random.Random(f"{seed}:rest").shuffle(unassigned)
     for name, members in fixed.items():
         if name not in in_order:
-            random.Random(f"{seed}:{_SEEDED_AS.get(name, name)}").shuffle(members)
+            seeded_as = "held-out" if name == "test" else name
+            random.Random(f"{seed}:{seeded_as}").shuffle(members)
     shares = [0.0 if members else f for members, f in zip(fixed.values(), fractions, strict=True)]
     if not any(shares):  # The first split without assigned questions takes all.
         shares[next((i for i, members in enumerate(fixed.values()) if not members), 0)] = 1.0
@@ -92,8 +91,8 @@ def split_examples(
         overlapping = len(unassigned) - sum(map(len, cut))
         kind = "passages"
     else:
-        remaining = iter(unassigned)
-        cut = [list(islice(remaining, size)) for size in _targets(len(unassigned), shares)]
+        a, b, _ = accumulate(_targets(len(unassigned), shares))
+        cut = [unassigned[:a], unassigned[a:b], unassigned[b:]]
     by_split: dict[Split, list[dspy.Example]] = {}
     for (name, own), new in zip(fixed.items(), cut, strict=True):
         by_split[name] = []
@@ -111,7 +110,7 @@ def _without_duplicates(
     """Return the first example of each question, and by its id those over other passages."""
     unique: dict[str, dspy.Example] = {}
     followers: dict[str, list[dspy.Example]] = {}
-    for example in sorted(examples, key=lambda e: _PRECEDENCE[assigned.get(e.qid)]):
+    for example in sorted(examples, key=lambda e: _PRECEDENCE.index(assigned.get(e.qid))):
         first = unique.setdefault(question_key(example.question), example)
         alike = [first, *followers.setdefault(first.qid, [])]
         is_new = all(contexts.get(example.qid) != contexts.get(other.qid) for other in alike)

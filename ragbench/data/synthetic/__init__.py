@@ -5,9 +5,9 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
+from operator import itemgetter
 
 from ragbench.data.base import Dataset, data_set, make_example
 from ragbench.data.load import Item, assemble, question_files
@@ -65,9 +65,8 @@ def load_synthetic(spec: DataSettings) -> Dataset:
         raise ConfigError("synthetic is generated: remove files and hub, or set --dataset")
     passages = list(stream_passages(spec.size, spec.seed_of_data))
     # `assemble` completes examples in place, so the cached ones are copied.
-    items = []
-    for item in _items(spec.size, spec.seed_of_data):
-        items.append(replace(item, example=item.example.copy()))
+    cached = _items(spec.size, spec.seed_of_data)
+    items = (item._replace(example=item.example.copy()) for item in cached)
     return assemble(spec, items, pool=passages)
 
 
@@ -110,9 +109,7 @@ def _item(
 ) -> Item:
     own = pages[0].rendered
     gold = [own[id(entity)].passage for entity in question.gold]
-    support = []
-    for h in question.hops:
-        support.append((h.subject.title, own[id(h.subject)].stated[h.relation]))
+    support = [(h.subject.title, own[id(h.subject)].stated[h.relation]) for h in question.hops]
     example = make_example(
         qid=qid,
         question=question.question,
@@ -137,13 +134,12 @@ def _near(
     A rare word has more weight. Titles of gold passages count as words of the question. `spread`
     counts the passages with each word.
     """
-    passages = list(chain.from_iterable(page.passages for page in pages))
-    bags = chain.from_iterable(page.words for page in pages)
     wanted_words = set(words(" ".join([question, *(p.title for p in gold)])))
     taken = {p.pid for p in gold}
     ranked = []
-    for place, bag in enumerate(bags):
-        if passages[place].pid not in taken:
-            shared = sorted(wanted_words & bag)
-            ranked.append((-sum(1 / spread[word] for word in shared), place))
-    return [passages[place] for _, place in sorted(ranked)]
+    for page in pages:
+        for passage, bag in zip(page.passages, page.words, strict=True):
+            if passage.pid not in taken:
+                shared = sorted(wanted_words & bag)
+                ranked.append((-sum(1 / spread[word] for word in shared), passage))
+    return [passage for _, passage in sorted(ranked, key=itemgetter(0))]

@@ -80,15 +80,15 @@ novel 6
 album 7
 album 8
 """
-MAKER = {"film": "director", "novel": "author", "album": "singer"}
-FIRM = {"film": "studio", "novel": "publisher", "album": "label"}
-_TRADE = {"film": "film director", "novel": "novelist", "album": "singer"}
-#: The industry that employs a maker of works.
-_EMPLOYER = {
-    "film director": "film studio",
-    "novelist": "publishing house",
-    "singer": "record label",
+#: Kind of work -> the relation to its maker, his trade, the relation to its firm, its industry.
+_MAKING = {
+    "film": ("director", "film director", "studio", "film studio"),
+    "novel": ("author", "novelist", "publisher", "publishing house"),
+    "album": ("singer", "singer", "label", "record label"),
 }
+MAKER = {kind: made[0] for kind, made in _MAKING.items()}
+#: Trade -> the industry that employs it.
+_EMPLOYER = {made[1]: made[3] for made in _MAKING.values()}
 
 
 class SeededRandom:
@@ -298,26 +298,24 @@ class _Builder:
     def _works(self, people: list[Entity]) -> list[Entity]:
         words = [*(town.name for town in self.towns), *self.names["surname"]]
         places = self.dice.shuffled(words)
-        titles = []
-        for noun, place in zip(self.dice.shuffled(_NOUNS.split()), places, strict=False):
-            titles.append(f"The {noun} of {place}")
+        nouns = self.dice.shuffled(_NOUNS.split())
+        titles = [f"The {n} of {place}" for n, place in zip(nouns, places, strict=False)]
         works: list[Entity] = []
         uses = Counter[str]()
         first_of_kind: dict[str, Entity] = {}
         for line in _WORKS.strip().splitlines():
             kind, number = line.split()
+            by, trade, firm, _ = _MAKING[kind]
             work = Entity(kind, titles[int(number)])
             twin = first_of_kind.setdefault(f"{kind} {work.name}", work)
-            makers = []
-            for p in people:
-                if p.details["trade"] == _TRADE[kind] and p is not twin.facts.get(MAKER[kind]):
-                    makers.append(p)
+            before = twin.facts.get(by)
+            makers = [p for p in people if p.details["trade"] == trade and p is not before]
             maker = self.dice.pick(makers)
             year = _year(maker) + self.dice.between(26, 44)
             if str(year) == twin.facts.get("year"):
                 year += 1
-            work.facts = {MAKER[kind]: maker, "year": str(year)}
-            work.facts[FIRM[kind]] = self.dice.pick(self._employers(_TRADE[kind]))
+            work.facts = {by: maker, "year": str(year)}
+            work.facts[firm] = self.dice.pick(self._employers(trade))
             if kind != "album":
                 work.facts["setting"] = self.dice.pick(self.towns)
             works.append(work)
