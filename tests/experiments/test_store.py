@@ -191,7 +191,6 @@ COPIED = (
         ("DELETE FROM records WHERE qid = 'q1'", "it has 3 records, and 4 were written"),
         (f"INSERT INTO records SELECT 9, {COPIED} FROM records WHERE qid = 'q1'",
          "q1 has two finished records"),
-        ("DELETE FROM facts WHERE record = 3", "the facts of q3 do not follow from its record"),
         ("UPDATE facts SET value = replace(value, '\"em\": 0.0', '\"em\": 1.0')",
          "the facts of q3 do not follow from its record"),
     ],

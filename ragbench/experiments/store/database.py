@@ -41,7 +41,6 @@ from ragbench.experiments.store.schema import (
     check_format,
     digest_of,
 )
-from ragbench.metrics.efficiency import as_if
 from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, was_sent
 from ragbench.redact import redact
@@ -67,8 +66,12 @@ _ANSWER = "FROM records WHERE qid = ? AND state != 'cut off' ORDER BY id DESC LI
 _PUT_SCORES = f"INSERT OR REPLACE INTO scores SELECT id, ?, ? {_ANSWER}"
 _PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_FACTS_OF_ANSWER = f"INSERT OR REPLACE INTO facts SELECT id, {'?, ' * 6}? {_ANSWER}"
-#: Adds the facts of the record that was inserted last.
-_ADD_FACTS = "INSERT INTO facts SELECT max(id), ?, ?, ?, ?, ?, ?, ? FROM records"
+#: Adds the facts of the latest record of a question.
+_ADD_FACTS = (
+    f"INSERT OR REPLACE INTO facts SELECT max(id), {'?, ' * 6}? FROM records WHERE qid = ?"
+)
+#: Records whose facts are written together.
+_MOST_WAITING = 100
 #: Maximum number of ids of saved texts in memory.
 _MOST_KEPT = 20_000
 #: Time in seconds until a filed call is saved, if its question's record is not written before.
@@ -102,6 +105,8 @@ class Store:
         self._texts: list[Statement] = []
         self._kept: set[str] = set()
         self._filing = threading.Lock()
+        #: Records without facts, by question.
+        self._without_facts: dict[str, Record] = {}
         #: Calls to save, and the number of saved calls without a record, by question.
         self._unsaved: dict[str, list[Call]] = {}
         self._saved: Counter[str] = Counter()
@@ -114,6 +119,8 @@ class Store:
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._save_calls()
+        with contextlib.suppress(RunError):  # Readers compute missing facts from the records.
+            self._add_facts()
         with self._writing:
             # Texts and calls of questions without a record, such as after a full disk.
             if self._texts or not self._waiting.empty():
@@ -236,12 +243,12 @@ class Store:
         """Add `record` and remove the saved calls that it now contains.
 
         A kill cannot lose it. Records wait for the disk at most once a second, so a power failure
-        can lose those in between.
+        can lose those in between. The facts of many records are written together, at the latest
+        when the file is closed.
         """
         values = _row_of(record)
         statements: list[Statement] = [
             (_INSERT_RECORD, (*values, digest_of(*values))),
-            (_ADD_FACTS, row_of_facts(record, self._price)),
             (_COUNT_RECORD, ()),
         ]
         contained = sum(map(was_sent, record.ledger.calls))
@@ -258,6 +265,18 @@ class Store:
                 self._synced = now
             done = self._submit(statements, durable=is_durable)
         self._wait(done)
+        self._without_facts[record.qid] = record
+        if len(self._without_facts) >= _MOST_WAITING:
+            self._add_facts()
+
+    def _add_facts(self) -> None:
+        """Write the facts of the records that have none yet."""
+        with self._filing:
+            waiting = list(self._without_facts.values())
+            self._without_facts.clear()
+        if waiting:
+            rows = ((*row_of_facts(record, self._price), record.qid) for record in waiting)
+            self.run(*((_ADD_FACTS, row) for row in rows), durable=False)
 
     def add_call(self, call: Call, side: str) -> None:
         """Add a call of a compile that is in no record.
@@ -337,6 +356,7 @@ class Store:
                 facts.
             records: Records of these questions with their scores.
         """
+        self._add_facts()
         statements: list[Statement] = []
         for record in records:
             qid = record.qid
@@ -350,6 +370,7 @@ class Store:
 
     def write_facts(self, records: Iterable[tuple[int, Record]]) -> None:
         """Recompute the facts of `records` at the card's price."""
+        self._add_facts()
         rows = [(row, *row_of_facts(record, self._price)) for row, record in records]
         self.run(*((_PUT_FACTS, row) for row in rows))
 
@@ -365,7 +386,7 @@ def _call_row(call: Call, qid: str, side: str = "") -> Statement:
 
 def _row_of(record: Record) -> list[object]:
     """Return the values of `COLUMNS`, as SQLite returns them."""
-    spent = as_if(record)
+    spent = record.ledger.as_if
     failure = record.failure
     state = ANSWERED
     if failure:

@@ -1,7 +1,8 @@
 """Facts of a record: the values that summaries, tables and comparisons need.
 
-Facts are pure functions of the record, written next to it in one transaction. One query on them is
-enough to summarize, compare or export a run. A record is parsed only to show its steps.
+Facts are pure functions of the record, written soon after it. One query on them is enough to
+summarize, compare or export a run. A record is parsed only to show its steps, or if a kill lost its
+facts.
 """
 
 import json

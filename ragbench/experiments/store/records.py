@@ -206,9 +206,10 @@ class StoredRecords(Mapping[str, Record]):
     def with_other_facts(self) -> list[str]:
         """Return questions whose stored facts differ from those of their records."""
         facts = self._rows.facts
+        written = {row for row, *_ in self._rows.reader.rows(_FACTS)}  # A kill may lose some.
         differ = []
         for row, record in self.by_row():
-            if facts.get(row) != parse_facts(facts_of(record)):
+            if row in written and facts.get(row) != parse_facts(facts_of(record)):
                 differ.append(record.qid)
         return differ
 
