@@ -1,35 +1,43 @@
 """DSPy adapters for large and small models: chat sections and JSON.
 
+A prompt states each field once, with its type and description. DSPy's own message states it three
+times (description, structure, JSON schema), which was a third of all prompts. A nested type is a
+list of its fields, and only a type without a plain description is written as its JSON schema.
+
 A reply is read as in DSPy. Values that DSPy refuses are repaired (`values`), and each repair is
 counted as `label_repair`. If a field appears more than once, its last section counts. If a chat
 answer cannot be read, the LM is called a second time for JSON, and the ledger files that call as
 a fallback.
 """
 
+import enum
 import json
 import re
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from functools import lru_cache
+from textwrap import dedent
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import dspy
 from dspy import AdapterParseError
+from pydantic import BaseModel, TypeAdapter
+from pydantic.fields import FieldInfo
 
 from ragbench.context import current, use
 from ragbench.errors import ConfigError, UnknownNameError
 from ragbench.external import find, is_kept
 from ragbench.ledger import RetryContext, count
-from ragbench.lms.forms import request_line, system_message
-from ragbench.lms.replies import escaped
+from ragbench.lms.replies import UnreadableError, escaped, read_value, repaired_json
 from ragbench.lms.reply_cache import forget_reply
-from ragbench.lms.values import UnreadableError, read_value, repaired_json
 from ragbench.redact import encodable
-from ragbench.user_code import digest_of_spec, is_external, load_object, message_of
+from ragbench.user_code import is_external, load_object, message_of
 
 #: A kind of signature, and values of its fields by name.
 SignatureType = type[dspy.Signature]
 Fields = dict[str, Any]
+#: How fields are written in a reply.
+Layout: TypeAlias = Literal["json", "chat"]
 
 #: A header in DSPy's form, and in the forms of models: bold, in code, without blanks. It counts
 #: only at the start of a line. All repetitions are bounded, so that the search takes linear time.
@@ -41,8 +49,8 @@ _LOOSE_HEADER = re.compile(
 
 #: Providers that show the model the schema of its reply.
 _SCHEMA_SHOWN = ("openai/", "azure/", "anthropic/", "gemini/", "vertex_ai/")
-#: Annotations of a JSON schema that repeat the names of fields.
-_REPEATED = ("title",)
+_PLAIN: Mapping[Any, str] = {str: "text", bool: "true or false", int: "integer", float: "number"}
+_HEADS = {"json": "Outputs, as a JSON object:", "chat": "Outputs, each below its marker:"}
 
 
 class PartialReplyError(AdapterParseError):
@@ -58,17 +66,16 @@ class LenientParsing(dspy.Adapter):
     def __init_subclass__(cls, **options: Any) -> None:
         """Leave methods unchanged: for a subclass, DSPy would notify callbacks twice."""
 
-    layout: Literal["json", "chat"]
+    layout: Layout
 
     def format_system_message(self, signature: SignatureType) -> str:
         """Return the instructions and the fields of `signature`."""
-        nested = not _schema_shown()
-        instructions = signature.instructions
-        return _system_message(signature, instructions, self.layout, nested)  # type: ignore[arg-type]
+        signed: Any = signature
+        return _system_message(signed, signature.instructions, self.layout, not _schema_shown())
 
     def user_message_output_requirements(self, signature: SignatureType) -> str:
         """Return the last line of a prompt."""
-        return request_line(signature.output_fields, self.layout)
+        return _request_line(signature.output_fields, self.layout)
 
     def format_user_message_content(
         self,
@@ -152,10 +159,107 @@ def _section(name: str, value: Any, annotation: Any) -> str | None:
 
 @lru_cache(maxsize=512)
 def _system_message(
-    signature: SignatureType, instructions: str, layout: Literal["json", "chat"], nested: bool
+    signature: SignatureType, instructions: str, layout: Layout, nested: bool
 ) -> str:
-    """Return the system message, cached by signature. `instructions` is a part of the key."""
-    return system_message(signature, layout, nested=nested)
+    """Return the instructions and the fields of `signature`.
+
+    Args:
+        signature: The signature of the call.
+        instructions: Its instructions, which DSPy may change without making another signature.
+        layout: Layout of the reply.
+        nested: True to list the fields of nested types. False if the schema of the reply, which
+            the model reads, has them.
+    """
+    inputs = []
+    for name, field in signature.input_fields.items():
+        if described := _described(name, field):
+            inputs.append(f"- `{name}`: {described}")
+    outputs: list[str] = []
+    for name, field in signature.output_fields.items():
+        outputs += _lines(name, field.annotation, _described(name, field), nested=nested)
+    parts = [dedent(instructions).strip()]
+    if inputs:
+        parts.append("\n".join(["Inputs:", *inputs]))
+    parts.append("\n".join([_HEADS[layout], *outputs]))
+    return "\n\n".join(parts)
+
+
+def _request_line(names: Iterable[str], layout: Layout) -> str:
+    """Return the last line of a prompt.
+
+    Args:
+        names: Names of the output fields, in order.
+        layout: Layout of the reply.
+    """
+    if layout == "json":
+        listing = ", ".join(f"`{name}`" for name in names)
+        return f"Respond with a JSON object with these fields: {listing}."
+    listing = ", ".join(f"`[[ ## {name} ## ]]`" for name in names)
+    return f"Respond with each marker and its value below it: {listing}, `[[ ## completed ## ]]`."
+
+
+def _described(name: str, field: FieldInfo) -> str:
+    extra: Any = field.json_schema_extra or {}
+    described = str(extra.get("desc", ""))
+    if described == f"${{{name}}}":
+        described = ""
+    if constraints := extra.get("constraints"):
+        described = f"{described} Constraints: {constraints}".strip()
+    for kind in (field.annotation, *get_args(field.annotation)):
+        if _is_a(kind, dspy.Type) and kind.description():
+            described = f"{described} {kind.description()}".strip()
+    return described
+
+
+def _lines(name: str, kind: Any, described: str, *, nested: bool, depth: int = 0) -> list[str]:
+    words, model = _words(kind)
+    note = f" ({words})" if words not in ("", "text") else ""
+    lines = [f"{'  ' * depth}- `{name}`{note}" + (f": {described}" if described else "")]
+    for inner, field in model.model_fields.items() if model and nested else ():
+        lines += _lines(
+            inner, field.annotation, field.description or "", nested=True, depth=depth + 1
+        )
+    return lines
+
+
+def _words(kind: Any) -> tuple[str, type[BaseModel] | None]:
+    """Return a type in words, and the nested type whose fields it has."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in _PLAIN:
+        return _PLAIN[kind], None
+    if origin is Literal:
+        return " | ".join(map(str, arguments)), None
+    if _is_a(kind, enum.Enum):
+        return " | ".join(str(member.value) for member in kind), None
+    if origin is list and arguments:
+        words, model = _words(arguments[0])
+        plural = f"{words}s" if words in ("text", "integer", "number", "object") else words
+        return (words if words.startswith("JSON schema") else f"list of {plural}"), model
+    if type(None) in arguments and len(arguments) == 2:
+        words, model = _words(next(one for one in arguments if one is not type(None)))
+        return f"{words} or null", model
+    if _is_a(kind, dspy.Type) and (kind is dspy.Reasoning or kind.description()):
+        return "", None
+    if _is_a(kind, BaseModel) and _is_plain(kind):
+        return "object", kind
+    return f"JSON schema: {json.dumps(TypeAdapter(kind).json_schema(), ensure_ascii=False)}", None
+
+
+def _is_plain(model: type[BaseModel], outer: tuple[Any, ...] = ()) -> bool:
+    """Return True if names, types and descriptions say all about the fields of `model`."""
+    if model in outer or _is_a(model, dspy.Type):
+        return False
+    for field in model.model_fields.values():
+        if field.metadata or field.alias:
+            return False
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if _is_a(kind, BaseModel) and not _is_plain(kind, (*outer, model)):
+                return False
+    return True
+
+
+def _is_a(kind: Any, base: type) -> bool:
+    return isinstance(kind, type) and get_origin(kind) is None and issubclass(kind, base)
 
 
 class LenientJSON(LenientParsing, dspy.JSONAdapter):
@@ -201,9 +305,7 @@ def _response_format(
     if hasattr(arguments.get("response_format"), "model_json_schema"):
         # DSPy gives the same object on every call, and sends that.
         schema_sent = arguments["response_format"].model_json_schema()
-        _remove(schema_sent, _REPEATED if shown else (*_REPEATED, "description"))
-        if most is not None:
-            bound_lists(schema_sent, most)
+        _trimmed(schema_sent, ("title",) if shown else ("title", "description"), most)
     return arguments
 
 
@@ -214,24 +316,23 @@ def _schema_shown() -> bool:
     return bool(enforced) and str(lm.model).startswith(_SCHEMA_SHOWN)
 
 
-def _remove(schema: Any, keywords: Collection[str]) -> None:
-    """Remove the texts under `keywords` from a JSON schema, in place. Fields may be named so."""
+def _trimmed(schema: Any, keywords: Collection[str], most: int | None) -> None:
+    """Remove texts from a JSON schema and bound its lists, in place.
+
+    Args:
+        schema: The schema.
+        keywords: Keywords whose texts are removed. Fields may be called so.
+        most: `maxItems` of every array that has none. None for no bound.
+    """
     if isinstance(schema, dict):
         for keyword in keywords:
             if isinstance(schema.get(keyword), str):
                 del schema[keyword]
+        if most is not None and schema.get("type") == "array":
+            schema.setdefault("maxItems", most)
     for inner in schema.values() if isinstance(schema, dict) else schema:
         if isinstance(inner, dict | list):
-            _remove(inner, keywords)
-
-
-def bound_lists(schema: Any, most: int) -> None:
-    """Give every array of a JSON schema that has no `maxItems` that of `most`, in place."""
-    if isinstance(schema, dict) and schema.get("type") == "array":
-        schema.setdefault("maxItems", most)
-    for inner in schema.values() if isinstance(schema, dict) else schema:
-        if isinstance(inner, dict | list):
-            bound_lists(inner, most)
+            _trimmed(inner, keywords, most)
 
 
 class LenientChat(LenientParsing, dspy.ChatAdapter):
@@ -341,13 +442,6 @@ def make_adapter(name: str = "auto", lm: dspy.LM | None = None) -> dspy.Adapter:
     if not isinstance(adapter, dspy.Adapter):
         raise ConfigError(f"{name} is not a subclass of dspy.Adapter")
     return adapter
-
-
-def adapter_digest(name: str) -> str:
-    """Return the digest of a custom adapter's code. Empty for the adapters of ragbench."""
-    if not is_external(name) or is_kept(name):
-        return ""
-    return digest_of_spec(name, "--adapter")
 
 
 def calls_of_reply(adapter: dspy.Adapter) -> tuple[int, int]:

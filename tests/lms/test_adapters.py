@@ -15,11 +15,10 @@ from pydantic import BaseModel, Field
 from ragbench.context import current, use
 from ragbench.errors import UnknownNameError
 from ragbench.ledger import open_ledger
-from ragbench.lms.adapters import LenientChat, LenientJSON, bound_lists, make_adapter
+from ragbench.lms.adapters import LenientChat, LenientJSON, _trimmed, make_adapter
 from ragbench.lms.factory import MAX_ITEMS, make_lm
-from ragbench.lms.replies import split_thoughts
+from ragbench.lms.replies import UnreadableError, read_value, split_thoughts
 from ragbench.lms.text_tool_calls import read_calls
-from ragbench.lms.values import UnreadableError, read_value
 from ragbench.signatures import DraftPlanGraph
 from ragbench.signatures.types import SubTask
 from tests.fake_server import FakeServer
@@ -136,7 +135,7 @@ def test_lists_are_bounded_for_local_models_alone() -> None:
             dspy.Predict(Planned)(question="x")
         schema = server.hits[0].body["response_format"]["json_schema"]["schema"]
     assert "maxItems" not in str(schema)
-    bound_lists(schema, MAX_ITEMS)
+    _trimmed(schema, (), MAX_ITEMS)
     task = schema["$defs"]["SubTask"]["properties"]["depends_on"]
     for part in (schema["properties"]["parts"], schema["properties"]["tasks"], task):
         assert part["maxItems"] == MAX_ITEMS

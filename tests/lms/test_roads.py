@@ -19,7 +19,7 @@ import pytest
 from ragbench.context import current, use
 from ragbench.errors import LMSetupError
 from ragbench.ledger import open_ledger
-from ragbench.lms.calls.proxies import proxy_for
+from ragbench.lms.calls.http import proxy_for
 from ragbench.lms.factory import make_lm
 from ragbench.lms.headers import checked_headers
 from ragbench.redact import redact

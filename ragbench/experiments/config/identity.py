@@ -21,7 +21,7 @@ from ragbench.errors import ConfigError, LMSetupError, RagbenchError
 from ragbench.experiments.config.names import Fields
 from ragbench.external import is_kept, label_of
 from ragbench.knobs import resolve
-from ragbench.user_code import digests_within
+from ragbench.user_code import digest_of_spec, digests_within, is_external
 
 _HASHED = "sha256:"
 #: Characters of one part of a folder's name.
@@ -39,7 +39,6 @@ def resolved(fields: Fields) -> dict[str, Any]:
         RagbenchError: A program, retriever, knob or setting is unknown.
     """
     from ragbench.data import without_defaults
-    from ragbench.lms.adapters import adapter_digest
     from ragbench.programs import PROGRAMS
     from ragbench.programs.core.program import prompts_digest
     from ragbench.programs.external import program_digest
@@ -76,7 +75,9 @@ def resolved(fields: Fields) -> dict[str, Any]:
         if reasons:
             server = (str(reasons), "")
         identity["set"]["backend"] = _settled("backend", *server)
-    identity["adapter_source"] = adapter_digest(identity["adapter"])
+    adapter = identity["adapter"]
+    is_file = is_external(adapter) and not is_kept(adapter)
+    identity["adapter_source"] = digest_of_spec(adapter, "--adapter") if is_file else ""
     if identity["compiled"] is not None:
         identity["compiled"] = _hashed(identity["compiled"], compiled_digest)
     for name, value in identity.items():

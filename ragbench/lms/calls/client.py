@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from http.client import RemoteDisconnected
 from typing import Any
 
 from dspy import lm15
@@ -23,14 +24,7 @@ from dspy.lm15 import (
 )
 
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.http import (
-    HttpClient,
-    HttpReply,
-    HttpRequest,
-    headers_without,
-    request_of,
-    server_closed_connection,
-)
+from ragbench.lms.calls.http import HttpClient, HttpReply, HttpRequest, headers_without, request_of
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
 from ragbench.lms.specs import SELF_HOSTED, HostedSpec
@@ -283,7 +277,7 @@ def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]
     except lm15.InvalidRequestError as error:
         raise LMSetupError(f"{base}: {error.message}") from None
     except (lm15.TransportError, lm15.TimeoutError) as error:
-        if server_closed_connection(error):
+        if isinstance(error.__cause__, RemoteDisconnected):
             return []  # it is there, and has no list
         why = error.message
         raise LMSetupError(f"cannot reach the LM server at {base}: {why}; is it running?") from None

@@ -1,11 +1,13 @@
 """The only HTTP client: it follows no redirect and bounds every reply in size and time.
 
 Requests carry a key, so a server may not redirect them. A whole reply must arrive before the time
-limit, which ends with that of the question, and soon after the command was stopped.
+limit, which ends with that of the question, and soon after the command was stopped. The environment
+names a proxy (`http_proxy`, `https_proxy`, `no_proxy`).
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -19,9 +21,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from http.client import HTTPException, HTTPResponse, RemoteDisconnected
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
 from weakref import finalize
 
 import certifi
@@ -31,7 +35,6 @@ from dspy.lm15 import LM15Error
 from ragbench import stopping
 from ragbench.context import current
 from ragbench.errors import LMSetupError
-from ragbench.lms.calls.proxies import proxy_for
 
 #: Longest reply that is read. Answers are some kilobytes.
 MAX_REPLY_BYTES = 16 * 2**20
@@ -97,10 +100,10 @@ class HttpClient:
         end = time.monotonic() + self.timeout_s
         if deadline is not None:
             end = min(end, deadline.at)
-        url, head = _head_of(request)
-        connection = self._connection(url.place, end)
+        place, target, head = _head_of(request)
+        connection = self._connection(place, end)
         try:
-            reply = connection.exchange(request.method, url.target, head, request.body)
+            reply = connection.exchange(request.method, target, head, request.body)
         except TimeoutError:
             raise lm15.TimeoutError("the request timed out") from None
         except (HTTPException, OSError) as error:
@@ -109,7 +112,7 @@ class HttpClient:
         finally:
             connection.end = 0.0
             if connection.is_reusable:
-                self._free[os.getpid(), url.place].append(connection)
+                self._free[os.getpid(), place].append(connection)
             else:
                 connection.close()
         if 300 <= reply.status < 400:
@@ -161,41 +164,102 @@ class _Place(NamedTuple):
     name: str
 
 
-class _Url(NamedTuple):
-    place: _Place
-    target: str
-
-
 @lru_cache(maxsize=256)
-def _url_of(address: str) -> _Url:
+def _url_of(address: str) -> tuple[_Place, str]:
+    """Return the server, and the path with the query."""
     url = urlsplit(address)
     port = url.port or _DEFAULT_PORTS[url.scheme]
     place = _Place(url.scheme, url.hostname or "", port, url.netloc.rpartition("@")[2])
-    target = url.path or "/"
-    return _Url(place, f"{target}?{url.query}" if url.query else target)
+    return place, f"{url.path or '/'}{'?' if url.query else ''}{url.query}"
 
 
-def _head_of(request: Any) -> tuple[_Url, str]:
-    """Return the address of `request` and its lines of headers.
+def _head_of(request: Any) -> tuple[_Place, str, str]:
+    """Return the server and the target of `request`, and its lines of headers.
 
     Raises:
         lm15.InvalidRequestError: the address or a header cannot be sent.
     """
     try:
-        url = _url_of(request.url)
+        place, target = _url_of(request.url)
         # A compressed reply would have no bound.
-        lines = [f"Host: {url.place.name}", "Accept-Encoding: identity"]
+        lines = [f"Host: {place.name}", "Accept-Encoding: identity"]
         for name, value in headers_without(_OWN_HEADERS, request.headers):
             lines.append(f"{name}: {value}")
         if request.body or request.method != "GET":
             lines.append(f"Content-Length: {len(request.body)}")
         head = "\r\n".join(lines)
-        f"{url.target}{head}".encode("latin-1")
+        f"{target}{head}".encode("latin-1")
     except (ValueError, KeyError) as error:
         raise _unsent(lm15.InvalidRequestError(f"cannot be sent: {error}")) from None
-    if _CONTROL.search(url.target) or any(map(_CONTROL.search, lines)):
+    if _CONTROL.search(target) or any(map(_CONTROL.search, lines)):
         raise _unsent(lm15.InvalidRequestError("a header or the address has control characters"))
-    return url, head
+    return place, target, head
+
+
+class Proxy(NamedTuple):
+    """A proxy: its server, and the header line of its credentials, blank without any."""
+
+    host: str
+    port: int
+    login: str
+
+
+def proxy_for(scheme: str, host: str, port: int | None = None) -> Proxy | None:
+    """Return the proxy that the environment names for a server.
+
+    Args:
+        scheme: http or https.
+        host: Name or address of the server.
+        port: Port of the server. None for that of the scheme.
+
+    Returns:
+        The proxy. None if there is none, or NO_PROXY names the server.
+
+    Raises:
+        LMSetupError: The proxy address is malformed or not supported. The message omits its
+        password.
+    """
+    proxies = getproxies()
+    port = port or _DEFAULT_PORTS[scheme]
+    if proxy_bypass(host) or _needs_no_proxy(host, port, proxies.get("no", "")):
+        return None
+    address = proxies.get(scheme) or proxies.get("all") or ""
+    if not address:
+        return None
+    name = f"{scheme}_proxy"
+    try:
+        url = urlsplit(address if "://" in address else f"http://{address}")
+        _ = url.port  # raises ValueError if malformed
+    except ValueError:
+        raise LMSetupError(f"{name} is not a proxy address. Use http://HOST:PORT.") from None
+    if url.scheme != "http" or not url.hostname:
+        raise LMSetupError(
+            f"{name} is a {url.scheme} proxy, which is not supported; give an http proxy, or "
+            "name the server in no_proxy"
+        )
+    login = ""
+    if url.username is not None:
+        words = f"{unquote(url.username)}:{unquote(url.password or '')}"
+        login = f"Proxy-Authorization: Basic {base64.b64encode(words.encode()).decode()}\r\n"
+    return Proxy(url.hostname, url.port or 80, login)
+
+
+def _needs_no_proxy(host: str, port: int, listed: str) -> bool:
+    """Return True if `listed` names the server by name, domain, address, network or port."""
+    for entry in re.split(r"[,\s]+", listed.lower()):
+        name, _, number = entry.rpartition(":")
+        if number.isdigit() and (":" not in name or name.endswith("]")):
+            if int(number) != port:
+                continue
+            entry = name
+        entry = entry.replace("[", "").replace("]", "").strip(".")
+        try:
+            if ip_address(host.strip("[]")) in ip_network(entry, strict=False):
+                return True
+        except ValueError:  # a name
+            if entry and f".{host.lower().rstrip('.')}".endswith(f".{entry.removeprefix('*.')}"):
+                return True
+    return False
 
 
 class _Connection:
@@ -340,11 +404,7 @@ def headers_without(
     unwanted: Collection[str], headers: Sequence[tuple[str, str]]
 ) -> list[tuple[str, str]]:
     """Return `headers` but those that are called by one of `unwanted`, in lower case."""
-    remaining = []
-    for header in headers:
-        if header[0].lower() not in unwanted:
-            remaining.append(header)
-    return remaining
+    return [header for header in headers if header[0].lower() not in unwanted]
 
 
 def _unsent(error: LM15Error) -> LM15Error:
@@ -357,11 +417,6 @@ def _close_all(free: dict[Any, list[_Connection]]) -> None:
     for connections in free.values():
         while connections:
             connections.pop().close()
-
-
-def server_closed_connection(error: BaseException) -> bool:
-    """Return True if the server accepted the connection and closed it without a reply."""
-    return isinstance(error.__cause__, RemoteDisconnected)
 
 
 @cache
