@@ -15,8 +15,8 @@ import click
 import dspy
 
 from ragbench.cli.options import data_options, lm_options, to_config
+from ragbench.experiments.runs.asking import ask
 from ragbench.experiments.runs.context import RunContext, build
-from ragbench.experiments.runs.runner import ask
 from ragbench.metrics import compare_scores, exact_match, token_f1
 
 Scores = dict[str, dict[str, float]]

@@ -80,7 +80,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, FakeServer(plausible) as server:
         os.environ["RAGBENCH_CACHE"] = f"{folder}/cache"
         for program in ("vanilla", "react"):
-            ways[program] = Way(("runner.py", "ask_one"))
+            ways[program] = Way(("asking.py", "ask_one"))
             with followed(ways[program]):
                 run = ragbench.evaluate(
                     program, "synthetic", lm="openai/fake", api_base=server.url, cache=False,

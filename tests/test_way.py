@@ -16,7 +16,7 @@ def test_question_to_vanilla_passes_a_bounded_number_of_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    way = Way(("runner.py", "ask_one"))
+    way = Way(("asking.py", "ask_one"))
     with FakeServer(plausible) as server, followed(way):
         ragbench.evaluate(
             "vanilla", "synthetic", lm="openai/fake", api_base=server.url, cache=False, limit=1,

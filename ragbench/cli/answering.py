@@ -62,6 +62,11 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
     With --repeats, each repeat is a run in its own folder (`r1`, `r2`, ...) with its own seeds and
     cached replies. `ragbench compare` and `show` take the parent folder.
     """
+    from ragbench.experiments.runs.processes import start_early
+
+    if options["engine"] != "ray" and not options["dry_run"]:
+        start_early(options["processes"] or "")  # They import while this process does.
+
     from ragbench.experiments.cells.cell import Cell, repeat_cells
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
@@ -134,9 +139,9 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
     """
     from ragbench.data import make_example
     from ragbench.experiments.report.trace import answer_lines, trace_report
+    from ragbench.experiments.runs.asking import ask
     from ragbench.experiments.runs.context import build, limited
     from ragbench.experiments.runs.loading import finish
-    from ragbench.experiments.runs.runner import ask
     from ragbench.programs.core import is_answer
 
     limits = shared.take_limits(options)

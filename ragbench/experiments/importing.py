@@ -21,8 +21,8 @@ from ragbench.data import Dataset, find_clusters, load_dataset
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.prediction_files import TWIN, PredictionRecord, read_predictions
+from ragbench.experiments.runs.asking import make_record
 from ragbench.experiments.runs.matching import PassageMatcher
-from ragbench.experiments.runs.runner import make_record
 from ragbench.experiments.runs.summary import SUMMARY, Evaluation, reopen
 from ragbench.experiments.store import DataId, RunCard, Store, is_run, write_json
 from ragbench.folder_store import sha256_of

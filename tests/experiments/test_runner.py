@@ -12,8 +12,9 @@ from dspy.utils.exceptions import AdapterParseError, LMServerError
 
 from ragbench.errors import DataError, RunError
 from ragbench.experiments.config import RunConfig, make_config
+from ragbench.experiments.runs.asking import ask, classify
 from ragbench.experiments.runs.context import RunContext
-from ragbench.experiments.runs.runner import ask, classify, run
+from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.calls import CallRefusedError

@@ -106,6 +106,12 @@ def test_a_limit_of_spending_is_one_for_all(run: Run) -> None:
     assert not found.progress.complete
 
 
+def listed(option: str, pid: int) -> list[int]:
+    """Processes that `pgrep` finds."""
+    found = subprocess.run(["pgrep", option, str(pid)], capture_output=True, text=True)
+    return list(map(int, found.stdout.split()))
+
+
 @contextmanager
 def started(
     folder: Path, server: FakeServer, hits: int = 8
@@ -122,9 +128,9 @@ def started(
         deadline = time.monotonic() + 120
         while len(server.hits) < hits and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.01)
-        listed = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True)
+        (first,) = listed("-P", process.pid)  # It leads the group of those that it forked.
         try:
-            yield process, [int(pid) for pid in listed.stdout.split()]
+            yield process, listed("-g", first)
         finally:
             process.kill()
 

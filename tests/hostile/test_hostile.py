@@ -24,7 +24,7 @@ import yaml
 from ragbench.experiments.artifacts import SIDECAR
 from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig
-from ragbench.experiments.runs.runner import ask
+from ragbench.experiments.runs.asking import ask
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.score.scoring import ScoreRequest, score_run
 from ragbench.experiments.store import read_card

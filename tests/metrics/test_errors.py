@@ -6,7 +6,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.experiments.runs.runner import ask
+from ragbench.experiments.runs.asking import ask
 from ragbench.lms.adapters import make_adapter
 from ragbench.metrics.errors import Cause, cause_of
 from ragbench.metrics.text import answer_kind, is_refusal

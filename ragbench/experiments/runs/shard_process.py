@@ -1,46 +1,58 @@
 """Process of one shard of a run, on this machine or on a node of a cluster. See `shards`."""
 
-import logging
 import os
-import pickle
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from threading import Semaphore
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from pydantic import BaseModel
 
 from ragbench import __version__, stopping, user_code
-from ragbench.errors import (
-    LMUnavailableError,
-    MissingExtraError,
-    RagbenchError,
-    RunError,
-    StoppedError,
-)
+from ragbench.errors import LMUnavailableError, RagbenchError, RunError, StoppedError
+from ragbench.experiments.config import RunConfig
+from ragbench.experiments.runs.asking import ask_all
 from ragbench.experiments.runs.context import ready
 from ragbench.experiments.runs.preparation import prepare
-from ragbench.experiments.runs.runner import ask_all
-from ragbench.experiments.runs.shards import ENDING_S, Job, Message, Send
 from ragbench.experiments.store import Statement, Store
-from ragbench.lms.calls import spending
-from ragbench.logs import as_json, quiet_libraries, set_level, to_terminal
+from ragbench.lms.calls import Limits, spending
+from ragbench.logs import LOG, log_to, set_level
 from ragbench.record import Call, Record, was_sent
+
+#: Message of a shard: `commit` with statements, `call` or `record` to count, or `error`.
+Message = tuple[Any, ...]
+#: Receiver of the messages of a shard.
+Send = Callable[[Message], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Input of a process that runs a shard. `card` has the price, `allowed` the user's code."""
+
+    config: RunConfig
+    qids: frozenset[str]
+    limits: Limits
+    card: BaseModel | None
+    allowed: Sequence[str]
+    path: Sequence[str]
+    log_level: str
+    version: str = __version__
 
 
 class _SentStore(Store):
     """A store whose transactions the command's process commits."""
 
-    def __init__(self, job: Job, send: Send, committed: Semaphore | None) -> None:
+    def __init__(self, job: Job, send: Send) -> None:
         super().__init__(job.config.folder(), job.card)
         self._send = send
-        self._committed = committed
 
     def _commit(self, statements: Sequence[Statement], *, durable: bool) -> BaseException | None:
         self._send(("commit", statements, durable))
-        if self._committed is not None:
-            self._committed.acquire()
         return None
 
     def file_call(self, qid: str, call: Call) -> None:
@@ -48,109 +60,84 @@ class _SentStore(Store):
             self._send(("call", call))
         super().file_call(qid, call)
 
-    def write(self, record: Record) -> None:
-        super().write(record)
-        record.memo.clear()  # Its keys cannot be sent.
-        self._send(("record", record))
 
-
-class _SentLog(logging.Handler):
-    """Handler that sends log lines to the command's process."""
-
-    def __init__(self, send: Send) -> None:
-        super().__init__()
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._send(("log", as_json(record)))
-
-
-def ask_shard(job: Job, committed: Semaphore | None = None) -> Iterator[Message]:
-    """Yield the messages of a shard. A thread that sent a transaction waits for its commit.
+def run_shard(job: Job, send: Send) -> None:
+    """Run the questions of `job`, and send the error that ended them, if any.
 
     Args:
         job: Work of the shard.
-        committed: Semaphore that the caller releases for each commit. None: do not wait.
+        send: Receiver of the messages.
     """
-    stopping.reset()  # a process of Ray may have asked another shard before
-    signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
-    sent: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    threading.Thread(target=_ask, args=(job, sent.put, committed), daemon=True).start()
-    while True:
-        try:
-            message = sent.get(timeout=stopping.POLL_S)  # between two, a signal is handled
-        except queue.Empty:
-            continue
-        yield message
-        if message[0] == "ended":
-            return
 
+    def on_record(record: Record) -> None:
+        record.memo.clear()  # Its keys cannot be sent.
+        send(("record", record))
 
-def _ask(job: Job, send: Send, committed: Semaphore | None) -> None:
-    """Ask the questions of `job`, and send the error that ended it to the command, if any."""
-    for place in job.path:
-        if place not in sys.path:
-            sys.path.append(place)
-    quiet_libraries()
+    sys.path += [place for place in job.path if place not in sys.path]
     set_level(job.log_level)
-    if job.loud:
-        to_terminal()
-    log = _SentLog(send)
-    error: RagbenchError | None = None
-    logging.getLogger().addHandler(log)
+    user_code.allow(*job.allowed)
     try:
         if job.version != __version__:
             raise RunError(f"a node has ragbench {__version__}; the run is of {job.version}")
-        if not job.config.folder().is_dir():
-            raise RunError(
-                f"a node does not see {job.config.folder()}: --engine ray needs a folder that all "
-                "nodes share; give --out"
-            )
-        user_code.allow(*job.allowed)
-        with spending(job.limits):
+        with log_to(job.config.folder() / LOG), spending(job.limits):
             run_context = ready(job.config)
-            todo = []
-            for example in run_context.examples:
-                if example.qid in job.qids:
-                    todo.append(example)
+            todo = [example for example in run_context.examples if example.qid in job.qids]
+            store = _SentStore(job, send)
             # The command's process reports a reached limit.
-            store = _SentStore(job, send, committed)
             with run_context.active(), store, suppress(StoppedError):
                 prepare(run_context, todo, store)
-                ask_all(run_context, todo, store)
-    except (LMUnavailableError, MissingExtraError) as known:
-        error = type(known)(str(known))
-    except RagbenchError as known:
-        error = RunError(str(known))
-    except BaseException as other:
-        error = RunError(f"a shard failed: {type(other).__name__}: {other}")
-    finally:
-        logging.getLogger().removeHandler(log)
-    send(("ended", error))
+                ask_all(run_context, todo, store, on_record)
+    except RagbenchError as error:
+        kind = LMUnavailableError if isinstance(error, LMUnavailableError) else RunError
+        send(("error", kind(str(error))))
+
+
+def stream_shard(job: Job) -> Iterator[Message]:
+    """Yield the messages of a shard, in a process of Ray."""
+    stopping.reset()  # The process may have run another shard before.
+    signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
+    sent: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            run_shard(job, sent.put)
+        finally:
+            sent.put(None)
+
+    threading.Thread(target=run, daemon=True).start()
+    while (message := sent.get()) is not None:
+        yield message
 
 
 def main() -> None:
-    """Run the shard on standard input until that is closed, and send to standard output."""
-    with os.fdopen(os.dup(1), "wb") as output:
-        os.dup2(2, 1)  # keeps prints of the user's code out of the messages
-        job = pickle.load(sys.stdin.buffer)
-        committed = Semaphore(0)
+    """Run a shard for each pipe that the arguments name, in one forked process each."""
+    pipes = [Connection(int(number)) for number in sys.argv[1:]]
+    own = pipes[0]
+    for pipe in pipes[1:]:
+        if os.fork() == 0:
+            own = pipe
+            break
+    for pipe in pipes:
+        if pipe is not own:
+            pipe.close()
+    sending = threading.Lock()
 
-        def end_with_the_command() -> None:
-            while os.read(0, 1):
-                committed.release()
-            stopping.stop_all()
-            committed.release(10_000)
-            threading.Event().wait(ENDING_S)
-            os._exit(1)
-
-        threading.Thread(target=end_with_the_command, daemon=True).start()
+    def send(message: Message) -> None:
         try:
-            for message in ask_shard(job, committed):
-                pickle.dump(message, output)
-                output.flush()
-        except BrokenPipeError:  # the command was killed
+            with sending:
+                own.send(message)
+                if message[0] == "commit":
+                    own.recv()
+        except (EOFError, OSError):  # The command was killed.
             os._exit(1)
+
+    with own, suppress(EOFError):  # The command ended without a run.
+        job = own.recv()
+        signal.signal(signal.SIGTERM, lambda *_: stopping.stop_all())
+        run_shard(job, send)
+    with suppress(ChildProcessError):  # The first process waits for those that it forked.
+        while True:
+            os.wait()
 
 
 if __name__ == "__main__":
