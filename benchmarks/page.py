@@ -52,7 +52,7 @@ def main() -> None:
                 list(pool.map(store.write, records))
         start, cpu = time.perf_counter(), time.process_time()
         path = Path(folder) / "report.html"
-        size = write_page(make_board(runs, "f1"), path, title="page")
+        size = write_page(make_board(runs, "f1"), path)
         print(f"made in {time.perf_counter() - start:.1f} s, {time.process_time() - cpu:.1f} s CPU")
         print(f"size {size / 1e6:.1f} MB")
         _measure(path, given.browser)

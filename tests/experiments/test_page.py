@@ -35,7 +35,7 @@ COMPILED = {**CARD["identity"], "compiled": "sha256:" + "ab" * 32}
 
 
 def data_of(runs: list[Path], metric: str = "f1") -> dict[str, Any]:
-    return dict(json.loads(json.dumps(page_data(make_board(runs, metric), title="A report"))))
+    return dict(json.loads(json.dumps(page_data(make_board(runs, metric)))))
 
 
 def about(data: dict[str, Any]) -> str:
@@ -358,10 +358,10 @@ def test_the_command_writes_the_whole_page_or_none_and_it_asks_for_nothing_outsi
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(RunError, match="No space left"):
-        write_page(make_board(runs), out, title="again")
+        write_page(make_board(runs), out)
     assert out.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir() if "page" in path.name] == ["page.html"]
-    page = page_of(make_board(runs), title="</title><script>bad")
+    page = page_of(make_board(runs))
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
     assert "unsafe" not in policy[1]

@@ -55,7 +55,7 @@ def show(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
     def opened(runs: list[Path], metric: str = "f1", address: str = "", **options: Any) -> Any:
         path = tmp_path / "page.html"
-        text = page_of(make_board(runs, metric), title=HOSTILE[1])
+        text = page_of(make_board(runs, metric))
         path.write_text(text, "utf-8", errors="replace")
         page = browser.new_page(**{"viewport": {"width": 1400, "height": 900}, **options})
         page.on("console", lambda message: trouble.append(message.text))

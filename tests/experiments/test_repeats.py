@@ -177,7 +177,7 @@ def test_a_folder_of_repeats_is_one_run_to_all_that_reads_it(tmp_path: Path, com
     advice = rb.recommend(a, b, metric="em")
     assert (advice.arms[0].mean, advice.arms[0].interval) == (mean, ends)
     assert shown in command("recommend", a, b, "--metric", "em")[1]
-    data = page_data(make_board([a, b], "em"), title="repeats")
+    data = page_data(make_board([a, b], "em"))
     assert [program["runs"] for program in data["programs"]] == [(0, 1, 2), (3, 4, 5)]
     assert data["programs"][1]["means"]["em"] == {
         "em": mean, "em_low": ends.low, "em_high": ends.high, "n": 60

@@ -157,7 +157,7 @@ def test_compare_recommend_and_page_say_one_word_of_a_pair(runs: list[Path], com
         tables = json.loads(command(*arguments, "--format", "json")[1])
         return tables[0]["rows"]
 
-    data = page_data(make_board(runs), title="")
+    data = page_data(make_board(runs))
     [family] = data["families"]["f1"]
     best = family["best"]
     names = [program["name"] for program in data["programs"]]

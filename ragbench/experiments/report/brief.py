@@ -89,18 +89,14 @@ def advice_sections(advice: Advice, rows: Sequence[Mapping[str, Any]]) -> list[S
 
 def _with_letters(advice: Advice, letters: Sequence[str]) -> Advice:
     """Return `advice` with a letter for the label of each program."""
-    renamed: dict[str, RankedProgram] = {}
+    renamed: dict[int, Any] = {id(None): None}
     for letter, arm in zip(letters, advice.arms, strict=True):
-        renamed[arm.label] = replace(arm, label=letter, key=letter)
-    arms = [renamed[arm.label] for arm in advice.arms]
-    use = renamed[advice.use.label] if advice.use else None
-    rival = renamed[advice.rival.label] if advice.rival else None
-    against = renamed[advice.against.label] if advice.against else None
-    rivals = [renamed[arm.label] for arm in advice.rivals]
-    best = renamed[advice.best.label]
-    return replace(
-        advice, arms=arms, use=use, best=best, rival=rival, against=against, rivals=rivals
-    )
+        renamed[id(arm)] = replace(arm, label=letter, key=letter)
+    ones = {
+        name: renamed[id(getattr(advice, name))] for name in ("use", "best", "rival", "against")
+    }
+    rivals = [renamed[id(arm)] for arm in advice.rivals]
+    return replace(advice, arms=[renamed[id(arm)] for arm in advice.arms], rivals=rivals, **ones)
 
 
 def _evidence_line(arms: Sequence[RankedProgram]) -> list[str]:
@@ -113,6 +109,13 @@ def _evidence_line(arms: Sequence[RankedProgram]) -> list[str]:
     return [f"half or more of the right answers had no gold in context: {', '.join(counts)}"]
 
 
+def refusals(run: Evaluation) -> int:
+    """Return the number of questions that the program of `run` refused to answer."""
+    failures = run.records.column(failed)
+    answered = run.records.column(get_metric("answer_rate").score)
+    return sum(score == 0 and not failures[qid] for qid, score in answered.items())
+
+
 def refusal_lines(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[str]:
     """Return a line if some programs refuse to answer and others always answer.
 
@@ -120,13 +123,11 @@ def refusal_lines(runs: Sequence[Evaluation], labels: Sequence[str]) -> list[str
         runs: Runs of a table.
         labels: Name of each run in the table.
     """
-    counts = {}
+    refusing = []
     for name, run in zip(labels, runs, strict=True):
-        failures = run.records.column(failed)
-        answered = run.records.column(get_metric("answer_rate").score)
-        counts[name] = sum(score == 0 and not failures[qid] for qid, score in answered.items())
-    refusing = [f"{name} {n}" for name, n in counts.items() if n]
-    if not 0 < len(refusing) < len(counts):
+        if n := refusals(run):
+            refusing.append(f"{name} {n}")
+    if not 0 < len(refusing) < len(runs):
         return []
     return [f"refused: {', '.join(refusing)}; the others guess if they do not know"]
 

@@ -1,7 +1,6 @@
 """Report on one run by question, and on one question of it."""
 
 from pathlib import Path
-from typing import Any
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.sections import Report
@@ -24,8 +23,7 @@ _QUESTION = (
     Column("calls", kind="count", drop=2),
     Column("ended_by", "ended by"),
 )
-
-
+_ROWS = "SELECT qid, question, answer, em, f1, calls, stop_reason, error FROM answers"
 #: Number of passages printed in place of an answer.
 _NEAREST = 3
 
@@ -73,22 +71,15 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
         f"retriever  {identity.get('retriever', '')}",
         f"LM         {card.model}, {card.adapter}",
     )
-    evaluation = Evaluation(run)
-    yield Table("questions", _QUESTION, list(records.column(question_row).values()))
-    yield run_table([evaluation])
-
-
-def question_row(record: Record) -> dict[str, Any]:
-    """Return the row of a record in the table of questions."""
-    return {
-        "qid": record.qid,
-        "question": record.question,
-        "answer": "failed" if record.failure else record.answer,
-        "em": record.scores.get("em"),
-        "f1": record.scores.get("f1"),
-        "calls": record.known("calls", record.ledger.as_if.calls),
-        "ended_by": record.failure.error if record.failure else record.stop_reason,
-    }
+    rows = {}
+    for qid, question, answer, em, f1, calls, stop_reason, error in run.reader.rows(_ROWS):
+        row = {"qid": qid, "question": question, "answer": answer, "em": em, "f1": f1}
+        row |= {"calls": calls, "ended_by": stop_reason}
+        if error is not None:
+            row |= {"answer": "failed", "ended_by": error.rpartition("/")[2]}
+        rows[qid] = row
+    yield Table("questions", _QUESTION, [rows[qid] for qid in records])
+    yield run_table([Evaluation(run)])
 
 
 def answer_lines(record: Record, place: object) -> list[str]:

@@ -16,16 +16,16 @@ from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.letters import letter_of
 from ragbench.experiments.recommend import advise
 from ragbench.experiments.report import tables
+from ragbench.experiments.report.brief import refusals
 from ragbench.experiments.report.names import in_common, lm_aliases, short_names
-from ragbench.experiments.report.page.report_data import Json, Program, ReportData, scores_of
-from ragbench.experiments.report.page.texts import called, empty_texts, page_texts
-from ragbench.experiments.report.rows import measured, row_of_arm
+from ragbench.experiments.report.page.report_data import Json, ReportData, scores_of
+from ragbench.experiments.report.page.texts import called, page_texts
+from ragbench.experiments.report.rows import compared_rows, measured, row_of_arm
 from ragbench.experiments.report.table import with_interval
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import question_row
 from ragbench.metrics import GROUPINGS, Comparison
-from ragbench.metrics.text import is_blank, is_refusal
 
 #: Display names of metrics.
 LABELS = {"f1": "F1", "em": "exact match"}
@@ -33,54 +33,51 @@ LABELS = {"f1": "F1", "em": "exact match"}
 PIECE = 40
 
 
-def page_data(board: ReportData, *, title: str, live: bool = False) -> Json:
+def page_data(board: ReportData, *, live: bool = False) -> Json:
     """Collect all that the page shows, except the traces of its questions.
 
     Args:
-        board: Runs, programs and metrics of the page.
-        title: Title of the browser tab if the page has no headline.
+        board: Runs, programs and metrics of the page. Without a run, the page waits for one.
         live: True if the page is served and requests new records.
 
     Returns:
         JSON-ready data.
     """
-    if not board.runs:
-        return _empty_data(board, live)
     qids = board.qids
     columns = [run.records.column(question_row) for run in board.runs]
-    cells = []
-    for column in columns:
-        rows = []
-        for qid in qids:
-            outcome = column.get(qid)
-            rows.append(None if outcome is None else [outcome.answer, outcome.cause])
-        cells.append(rows)
+    cells: list[list[Any]] = [[] for _ in columns]
     questions = []
     for qid in qids:
-        outcomes = [column[qid] for column in columns if qid in column]
-        titles = sorted(set[str]().union(*(outcome.titles for outcome in outcomes)))
-        outcome = outcomes[0]
-        questions.append({"qid": qid, "question": outcome.question, "gold": outcome.gold,
-                          "type": outcome.type, "titles": titles})  # fmt: skip
+        titles: set[str] = set()
+        for column, of_run in zip(columns, cells, strict=True):
+            row = column.get(qid)
+            of_run.append(None if row is None else [row.answer, row.cause])
+            if row is not None:
+                titles.update(row.titles)
+                question = {"question": row.question, "gold": row.gold, "type": row.type}
+        questions.append({"qid": qid, **question, "titles": sorted(titles)})
     kinds = {}
     for name, kind in GROUPINGS.items():
         of_question: dict[str, Any] = {}
         for run in board.runs:
             of_question |= run.records.column(kind)
         kinds[name] = list(map(of_question.get, qids))
-    scores = {}
-    for name in board.metrics:
-        scores[name] = [list(map(scores_of(run, name).get, qids)) for run in board.runs]
-    programs = [_program(board, program) for program in board.programs]
+    programs = [_program(board, at) for at in range(len(board.programs))]
     _give_letters(programs, board)
     groups = [_group(board, places) for places in board.groups]
-    families = {}
-    texts = {}
+    scores: dict[str, list[Any]] = {}
+    families: dict[str, list[Json]] = {}
+    texts: dict[str, list[Json]] = {}
     for name in board.metrics:
-        families[name] = [_family(board, name, places, programs) for places in board.groups]
-        texts[name] = _texts(board, name, programs, groups, families[name])
+        scores[name] = [list(map(scores_of(run, name).get, qids)) for run in board.runs]
+        families[name] = []
+        texts[name] = []
+        for places, group in zip(board.groups, groups, strict=True):
+            family = _family(board, name, places, programs)
+            ranked = sorted((programs[at] for at in places), key=lambda program: program["rank"])
+            families[name].append(family)
+            texts[name].append(page_texts(ranked, family, name, board.artefacts, group["name"]))
     return {
-        "title": title,
         "live": live,
         "piece": PIECE,
         "metric": board.metric,
@@ -88,7 +85,7 @@ def page_data(board: ReportData, *, title: str, live: bool = False) -> Json:
         "labels": {name: LABELS.get(name, name) for name in board.metrics},
         "groups": groups,
         "programs": programs,
-        "runs": [_run(board, at) for at in range(len(board.runs))],
+        "runs": _runs(board),
         "lms": _lms(board.runs),
         "questions": questions,
         "kinds": kinds,
@@ -97,21 +94,7 @@ def page_data(board: ReportData, *, title: str, live: bool = False) -> Json:
         "families": families,
         "texts": texts,
         "artefacts": list(board.artefacts),
-    }  # fmt: skip
-
-
-def _empty_data(board: ReportData, live: bool) -> Json:
-    """Return the data of a page that waits for its first record."""
-    texts = empty_texts()
-    group: Json = {"name": "", "about": [("b", "ragbench")]}
-    family: Json = {"best": None, "baseline": None, "pairs": {}, "n": 0, "tests": 0}
-    return {
-        "title": texts["title"], "live": live, "piece": PIECE, "metric": board.metric,
-        "metrics": [board.metric], "labels": {board.metric: board.metric}, "groups": [group],
-        "programs": [], "runs": [], "lms": [], "questions": [], "kinds": {}, "cells": [],
-        "scores": {board.metric: []}, "families": {board.metric: [family]},
-        "texts": {board.metric: [texts]}, "artefacts": [],
-    }  # fmt: skip
+    }
 
 
 def _give_letters(programs: Sequence[Json], board: ReportData) -> None:
@@ -119,31 +102,25 @@ def _give_letters(programs: Sequence[Json], board: ReportData) -> None:
     short_labels = short_names([program["name"] for program in programs])
     # The table has the LM in a line of its own.
     names = [program["name"].replace(f", {program['model_short']}", "") for program in programs]
-    rows = short_names(names)
+    for program, short, row in zip(programs, short_labels, short_names(names), strict=True):
+        program |= {"short": short, "row": row}
+
+    def rank_of(at: int) -> tuple[bool, float, float, int]:
+        # Controls of a verdict are not candidates for use, so they come last.
+        program = programs[at]
+        mean = program["means"][board.metric][board.metric]
+        cost = math.inf if program["cost_usd"] is None else program["cost_usd"]
+        return program["control"], math.inf if mean is None else -round(mean, 9), cost, at
+
     for places in board.groups:
-        order = []
-        for at in places:
-            # Controls of a verdict are not candidates for use, so they come last.
-            program = programs[at]
-            score = round(_mean_or_least(program, board.metric), 9)
-            cost = math.inf if program["cost_usd"] is None else program["cost_usd"]
-            order.append((program["control"], -score, cost, at))
-        for rank, (*_, at) in enumerate(sorted(order)):
-            programs[at] |= {
-                "key": letter_of(rank),
-                "rank": rank,
-                "short": short_labels[at],
-                "row": rows[at],
-            }
-
-
-def _mean_or_least(program: Json, metric: str) -> float:
-    mean = program["means"][metric][metric]
-    return -math.inf if mean is None else float(mean)
+        for rank, at in enumerate(sorted(places, key=rank_of)):
+            programs[at] |= {"key": letter_of(rank), "rank": rank}
 
 
 def _group(board: ReportData, places: Sequence[int]) -> Json:
     """Describe the data that a group of programs shares."""
+    if not places:
+        return {"name": "", "about": [("b", "ragbench")]}
     runs: list[Evaluation] = []
     qids: set[str] = set()
     for place in places:
@@ -155,18 +132,6 @@ def _group(board: ReportData, places: Sequence[int]) -> Json:
     return {"name": shared.partition(" · ")[0], "about": [("b", name), ("", f" ·{details}")]}
 
 
-def _texts(
-    board: ReportData, metric: str, programs: Sequence[Json], groups: Sequence[Json],
-    families: Sequence[Json],
-) -> list[Json]:  # fmt: skip
-    texts = []
-    for places, group, family in zip(board.groups, groups, families, strict=True):
-        rows = sorted((programs[at] for at in places), key=lambda program: program["rank"])
-        subject = group["name"]
-        texts.append(page_texts(rows, family, metric, board.artefacts, subject))
-    return texts
-
-
 def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
     """Return the short name of each LM, and its full names with their addresses."""
     aliases = lm_aliases([run.card for run in runs])
@@ -176,22 +141,22 @@ def _lms(runs: Sequence[Evaluation]) -> list[list[str]]:
     return [[alias, ", ".join(models_of_alias)] for alias, models_of_alias in models.items()]
 
 
-def _run(board: ReportData, at: int) -> Json:
-    run = board.runs[at]
-    [place] = [n for n, program in enumerate(board.programs) if at in program.runs]
-    program = board.programs[place]
-    seed = f", {run.folder.name}" if len(program.runs) > 1 else ""
-    return {
-        "name": program.name + seed,
-        "program": place,
-        "folder": run.folder.as_posix(),
-        "card": run.card.model_dump(mode="json", exclude_defaults=True),
-    }
+def _runs(board: ReportData) -> list[Json]:
+    rows = []
+    for at, run in enumerate(board.runs):
+        [place] = [n for n, program in enumerate(board.programs) if at in program.runs]
+        program = board.programs[place]
+        seed = f", {run.folder.name}" if len(program.runs) > 1 else ""
+        card = run.card.model_dump(mode="json", exclude_defaults=True)
+        row = {"name": program.name + seed, "program": place, "card": card}
+        rows.append({**row, "folder": run.folder.as_posix()})
+    return rows
 
 
-def _program(board: ReportData, program: Program) -> Json:
+def _program(board: ReportData, at: int) -> Json:
     """Return the row of a program; usage per question is the mean over its runs."""
-    runs = [board.runs[at] for at in program.runs]
+    program = board.programs[at]
+    runs = [board.runs[run] for run in program.runs]
     base = runs[0]
     right = [tables.without_gold(run.records) for run in runs]
     models = list(dict.fromkeys(run.card.model for run in runs))
@@ -199,7 +164,7 @@ def _program(board: ReportData, program: Program) -> Json:
         **row_of_arm(runs),
         "name": program.name,
         "runs": program.runs,
-        "at": board.programs.index(program),
+        "at": at,
         "group": program.group,
         "before": program.before,
         "compiled": bool(base.card.identity.get("compiled")),
@@ -213,17 +178,8 @@ def _program(board: ReportData, program: Program) -> Json:
         "without_gold": sum(lacking for lacking, _ in right),
         "right": sum(n for _, n in right),
         "causes": _mean_causes(runs),
-        "refused": _refused(base),
-    }  # fmt: skip
-
-
-def _refused(run: Evaluation) -> int:
-    """Return the number of questions that the run refused to answer."""
-    refused = 0
-    for outcome in run.records.column(question_row).values():
-        answer = outcome.answer
-        refused += answer is not None and (is_blank(answer) or is_refusal(answer))
-    return refused
+        "refused": refusals(base),
+    }
 
 
 def _mean_causes(runs: Sequence[Evaluation]) -> dict[str, float]:
@@ -258,18 +214,19 @@ def _family(
         control = arm[0].card.identity.get("form")
         if not control and all(run.progress.complete for run in arm):
             arms[at] = arm
-    labels = [called(programs[at]) for at in arms]
     row: Json = {"baseline": None, "best": None, "pairs": {}, "n": 0, "tests": 0, "advice": None}
+    if len(arms) < 2:
+        return row
+    labels = [called(programs[at]) for at in arms]
+    keys = [programs[at]["key"] for at in arms]
     family: Family | None = None
     try:
-        keys = [programs[at]["key"] for at in arms]
         advice = advise(list(arms.values()), metric, labels=labels, keys=keys, common=True)
         family = advice.family
         row["advice"] = {"sentences": advice.sentences()}
-    except (CompareError, ConfigError):  # A single program, or not a metric of accuracy.
-        if len(arms) > 1:
-            with suppress(CompareError):
-                family = make_family(list(arms.values()), metric, common=True)
+    except (CompareError, ConfigError):  # Not a metric of accuracy.
+        with suppress(CompareError):
+            family = make_family(list(arms.values()), metric, common=True)
     if family is None:
         return row
     place_of = {id(arm[0]): at for at, arm in arms.items()}
@@ -288,18 +245,11 @@ def _family(
 
 def _pair(comparison: Comparison) -> Json:
     """Return a test for the page: B minus A, both intervals, and the outcome for B."""
-    interval = comparison.interval
-    corrected = comparison.corrected_interval
-    return {
-        "difference": comparison.difference,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "corrected_low": corrected.low if corrected else None,
-        "corrected_high": corrected.high if corrected else None,
-        "word": comparison.outcome,
-        "scope": interval.scope if interval else "",
-        "breakdown": comparison.breakdown,
-    }
+    [row] = compared_rows({}, {"": comparison})
+    names = ("difference", "corrected_low", "corrected_high", "scope", "breakdown")
+    pair = {name: row[name] for name in names}
+    low, high = row["difference_low"], row["difference_high"]
+    return {**pair, "low": low, "high": high, "word": row["outcome"]}
 
 
 def pieces(run: Evaluation, qids: Sequence[str], only: int | None = None) -> Iterator[str]:

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from ragbench.errors import RunError, needs_extra
-from ragbench.experiments.report.page.html import page_without_traces
+from ragbench.experiments.report.page.html import page_of
 from ragbench.experiments.report.page.report_data import ReportData
 from ragbench.logs import get
 from ragbench.outputs import Output
@@ -40,7 +40,7 @@ def write_figures(
     """
     with needs_extra("figures"):
         import playwright  # noqa: F401
-    page = page_without_traces(board)
+    page = page_of(board, traces=False)
     output = Output(folder, "report", force)
     with ThreadPoolExecutor(1) as pool:  # Playwright rejects the event loop of a notebook.
         return pool.submit(_drawn, page, output, format).result()

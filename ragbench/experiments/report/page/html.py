@@ -31,41 +31,33 @@ from ragbench.outputs import Output
 _log = get(__name__)
 
 
-def write_page(
-    board: ReportData, path: Path, *, title: str = "ragbench report", force: bool = False
-) -> int:
+def write_page(board: ReportData, path: Path, *, force: bool = False) -> int:
     """Write the page of `board` to a file in one step.
 
     Args:
         board: Content of the page.
         path: File to write.
-        title: Title of the page.
         force: Replace a file that `ragbench report` did not write.
 
     Returns:
         The size in bytes.
     """
     output = Output(path, "report", force)
-    return output.write(text.encode("utf-8", "replace") for text in _parts(board, title))
+    return output.write(text.encode("utf-8", "replace") for text in _page_of(board))
 
 
-def page_of(board: ReportData, *, title: str = "ragbench report") -> str:
-    """Return the page with all traces.
+def page_of(board: ReportData, *, traces: bool = True) -> str:
+    """Return the page of `board`. Its plots need no traces.
 
     Args:
-        board: Data of the report.
-        title: Title of the page.
+        board: Content of the page.
+        traces: True adds the traces of all questions.
     """
-    return "".join(_parts(board, title))
+    return "".join(_page_of(board) if traces else _page(page_data(board), []))
 
 
-def page_without_traces(board: ReportData) -> str:
-    """Return the page of `board` without traces, which is enough for its plots."""
-    return "".join(_page(page_data(board, title="ragbench report"), [], ""))
-
-
-def _parts(board: ReportData, title: str) -> Iterator[str]:
-    return _page(page_data(board, title=title), _traces(board), "")
+def _page_of(board: ReportData) -> Iterator[str]:
+    return _page(page_data(board), _traces(board))
 
 
 def _traces(board: ReportData) -> Iterator[str]:
@@ -79,7 +71,7 @@ def _traces(board: ReportData) -> Iterator[str]:
             yield f"<script {kind}>{packed}</script>\n"
 
 
-def _page(data: Any, traces: Iterable[str], also_allowed: str) -> Iterator[str]:
+def _page(data: Any, traces: Iterable[str], also_allowed: str = "") -> Iterator[str]:
     """Yield the page in parts."""
     assets = resources.files("ragbench.experiments.report.page") / "assets"
     files = ("page.html", "page.css", "page.js", "trace.js")
@@ -174,7 +166,7 @@ class LiveServer(ThreadingHTTPServer):
             version = self.version()
             if self._made is None or self._made[0] != version:
                 board = self._read()
-                data = page_data(board, title=f"ragbench: {self.folder}", live=True)
+                data = page_data(board, live=True)
                 self._made = (version, board, {**data, "version": version})
             return self._made[1:]
 

@@ -63,11 +63,11 @@ class ReportData:
 
     @property
     def groups(self) -> list[list[int]]:
-        """Indices of the programs of each group."""
+        """Indices of the programs of each group. One empty group without a program."""
         groups: dict[int, list[int]] = {}
         for at, program in enumerate(self.programs):  # Groups are numbered in order of occurrence.
             groups.setdefault(program.group, []).append(at)
-        return list(groups.values())
+        return list(groups.values()) or [[]]
 
 
 def find_runs(paths: Sequence[Path]) -> tuple[list[Path], list[tuple[str, Path]]]:

@@ -24,7 +24,7 @@ QUESTIONS = (
 _WORDS = {"better": "Yes", "worse": "No, it is worse"}
 
 
-def empty_texts() -> Json:
+def _empty_texts() -> Json:
     """Return the texts that the page shows before the first record exists."""
     nothing: Parts = [("", "Not asked here.")]
     return {
@@ -48,9 +48,10 @@ def page_texts(
 
     Returns:
         The title of the browser tab, the parts of the sentence, and question and parts of each of
-        the
-        four answers.
+        the four answers.
     """
+    if not programs:
+        return _empty_texts()
     sentence = _sentence(programs, family, metric, artefacts)
     answers = (
         _is_real(programs, family),
