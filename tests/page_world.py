@@ -175,6 +175,7 @@ def connect(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
 
     server.script = reply_of
     monkeypatch.setattr(LocalEmbedder, "_embed", WordEmbedder()._embed)
+    monkeypatch.setattr(LocalEmbedder, "identity", "local:words")
     monkeypatch.setattr(factory, "shared_server", local)
     monkeypatch.setattr(factory, "HostedClient", client)
     monkeypatch.setattr(factory, "LiteLLMClient", client)

@@ -34,6 +34,7 @@ SKIPPED = {
 EXEMPT = {
     r"report .*--(serve|demo)": "serves until Ctrl-C",
     r"retrieve .*qdrant": "needs a Qdrant server",
+    r"report .*--figures": "needs a browser; tests/experiments/test_page_browser.py draws them",
     r"sweep .*--engine ray": "needs a Ray cluster",
     r"fetch qwen": "downloads a model",
     r"list indexes --delete": "names an index by its hash",
@@ -42,8 +43,8 @@ EXEMPT = {
 #: Commands that end with another exit code than 0 here -> the code. No question of the scripted LM
 #: is valid.
 EXIT_CODES = {r"questions ": 1}
-#: Small compiles, which the pages leave at their defaults.
-SETTINGS = "limit: 12\ntrain_limit: 4\nval_limit: 4\n"
+#: Small runs and compiles, which the pages leave at their defaults.
+SETTINGS = "limit: 4\ntrain_limit: 4\nval_limit: 4\n"
 
 
 def find(table: dict[str, Any], words: list[str]) -> Any:
@@ -65,17 +66,17 @@ def unexpected(player: Player) -> list[tuple[str, int, str]]:
 @pytest.fixture
 def play(
     server: FakeServer, command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Callable[[Path], Player]:
+) -> Callable[..., Player]:
     """Return a function that runs the blocks of a page, and checks the exit codes."""
     monkeypatch.syspath_prepend(str(tmp_path))
     connect(server, monkeypatch)
     write_files()
     write_hub(tmp_path / "cache")
     (tmp_path / "played").mkdir()
-    (tmp_path / "settings.yaml").write_text(SETTINGS)
     monkeypatch.setenv("RAGBENCH_CONFIG", str(tmp_path / "settings.yaml"))
 
-    def run(page: Path) -> Player:
+    def run(page: Path, settings: str = SETTINGS) -> Player:
+        (tmp_path / "settings.yaml").write_text(settings)
         player = Player(
             command, tuple(SKIPPED), lambda words: bool(find(EXEMPT, words)), tmp_path / "played"
         )
@@ -88,17 +89,17 @@ def play(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_page_commands_run(page: Path, play: Callable[[Path], Player]) -> None:
+def test_page_commands_run(page: Path, play: Callable[..., Player]) -> None:
     if page.stem in OF_RUNS:
         write_runs()
     play(page)
 
 
-def test_tutorial_does_what_it_says(play: Callable[[Path], Player]) -> None:
+def test_tutorial_does_what_it_says(play: Callable[..., Player]) -> None:
     page = ROOT / "docs" / "index.md"
     numbers = re.findall(r"^(\d+)\. ", page.read_text().partition("## Twenty tasks")[2], re.M)
     assert [int(number) for number in numbers] == list(range(1, 21))
-    player = play(page)
+    player = play(page, "limit: 12\ntrain_limit: 4\nval_limit: 4\n")
     assert "2 demonstrations" in player.printed.getvalue()
     counts = {
         name: json.loads(Path(f"runs/{name}/card.json").read_text())["questions"]
@@ -111,13 +112,13 @@ def test_tutorial_does_what_it_says(play: Callable[[Path], Player]) -> None:
     assert "three months" in player.output_of("ask What is the notice?")
 
 
-def test_own_code_page_does_what_it_says(play: Callable[[Path], Player]) -> None:
+def test_own_code_page_does_what_it_says(play: Callable[..., Player]) -> None:
     names = play(ROOT / "docs" / "own-code.md").names
     assert names["mine"].records[0].passages
     assert names["searched"].records[0].passages[0].text == "Turin lies on the Po."
     assert (Path(names["folder"]) / "program.json").is_file()
 
 
-def test_api_page_does_what_it_says(play: Callable[[Path], Player]) -> None:
+def test_api_page_does_what_it_says(play: Callable[..., Player]) -> None:
     names = play(ROOT / "docs" / "api.md").names
     assert (names["difference"].n, len(names["frame"])) == (4, 4)
