@@ -6,9 +6,7 @@ prove good prose. CONTRIBUTING.md has the style guide.
 """
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -90,10 +88,9 @@ def docstrings_of(tree: ast.AST) -> Iterator[str]:
 
 def comments_of(source: str) -> Iterator[str]:
     """Yield all comments of a module, except those for tools."""
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        directive = re.match(r"#\s*(?:type:|noqa|fmt|pragma|!|mypy|ruff)", token.string)
-        if token.type == tokenize.COMMENT and not directive:
-            yield token.string.lstrip("#: ")
+    for comment in re.findall(r"^(?:.*  |\s*)#(.*)$", source, re.MULTILINE):
+        if not re.match(r"\s*(?:type:|noqa|fmt|pragma|!|mypy|ruff)", comment):
+            yield comment.lstrip("#: ")
 
 
 def paragraphs_of(page: str) -> Iterator[str]:

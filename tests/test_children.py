@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import ragbench
 from ragbench.children import available_cores, child_environment
 from ragbench.errors import ModelError
 from ragbench.experiments.config import make_config
@@ -14,8 +13,8 @@ from ragbench.lms import local
 from ragbench.programs.rlm_repl.sandbox import Limits, Sandbox
 from tests.experiments.towns import write_towns
 from tests.fake_server import FakeServer
+from tests.trees import trees
 
-PACKAGE = Path(ragbench.__file__).parent
 NAMES = ("dspy", "ragbench", "yaml", "pydantic", "pip", "json", "multiprocessing", "typing")
 
 
@@ -83,7 +82,7 @@ def test_child_environment_has_only_the_named_keys(monkeypatch: pytest.MonkeyPat
 
 def test_every_child_process_of_python_is_built_in_one_place() -> None:
     """`sys.executable` occurs only in `children`, so no child can lack `-P`."""
-    for path in PACKAGE.rglob("*.py"):
-        names = {ast.unparse(n) for n in ast.walk(ast.parse(path.read_text("utf-8")))
-                 if isinstance(n, ast.Attribute)}  # fmt: skip
+    for path, tree in trees().items():
+        attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+        names = {ast.unparse(node) for node in attributes if node.attr == "executable"}
         assert path.name == "children.py" or "sys.executable" not in names, path

@@ -2,9 +2,9 @@
 
 import ast
 from collections import Counter
-from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "ragbench"
+from tests.trees import trees
+
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 #: Names that say nothing of what they are bound to.
 VAGUE_LINES = (
@@ -16,10 +16,10 @@ VAGUE = frozenset(" ".join(VAGUE_LINES).split())
 
 def _counts() -> Counter[str]:
     counts: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.py"):
-        text = path.read_text("utf-8")
-        counts["lines"] += sum(bool(line.strip()) for line in text.splitlines())
-        for node in ast.walk(ast.parse(text)):
+    for path, tree in trees().items():
+        lines = path.read_text("utf-8").splitlines()
+        counts["lines"] += sum(bool(line.strip()) for line in lines)
+        for node in ast.walk(tree):
             counts["nodes"] += 1
             counts["statements"] += isinstance(node, ast.stmt)
             counts["conditionals"] += isinstance(node, ast.IfExp)

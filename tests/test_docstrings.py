@@ -1,25 +1,25 @@
 """Public functions document their parameters; see CONTRIBUTING.md."""
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
 
-import pytest
+from tests.trees import PACKAGE, trees
 
-PACKAGE = Path(__file__).parents[1] / "ragbench"
-TREES = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
-CLASSES = {
-    node.name: node
-    for tree in TREES.values()
-    for node in ast.walk(tree)
-    if isinstance(node, ast.ClassDef)
-}
 #: Part of the package -> public functions with two or more parameters and without `Args:`. A
 #: ceiling may only fall.
 CEILINGS = {
     "lms": 42,
     "programs": 2,  # docstrings of tools, which are prompts
 }
+
+
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """Return the classes of the package by name."""
+    nodes = [node for tree in trees().values() for node in ast.walk(tree)]
+    return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
 def parameters_of(function: ast.FunctionDef) -> list[str]:
@@ -32,7 +32,7 @@ def parameters_of(function: ast.FunctionDef) -> list[str]:
 def is_override(owner: ast.ClassDef | None, name: str) -> bool:
     """Return True if a class of the package that `owner` derives from has the method `name`."""
     for base in owner.bases if owner else ():
-        parent = CLASSES.get(ast.unparse(base).split("[")[0].rpartition(".")[2])
+        parent = classes().get(ast.unparse(base).split("[")[0].rpartition(".")[2])
         if parent is None or parent is owner:
             continue
         if any(getattr(node, "name", "") == name for node in parent.body):
@@ -64,11 +64,10 @@ def undocumented(tree: ast.Module) -> Iterator[str]:
                 yield f"{owner.name}.{node.name}" if owner else node.name
 
 
-@pytest.mark.parametrize("part", sorted({path.relative_to(PACKAGE).parts[0] for path in TREES}))
-def test_public_functions_if_they_have_two_parameters_document_them(part: str) -> None:
-    part = part.removesuffix(".py")
-    missing = []
-    for path, tree in TREES.items():
-        if path.relative_to(PACKAGE).parts[0].removesuffix(".py") == part:
-            missing += [f"{path.name}: {name}" for name in undocumented(tree)]
-    assert len(missing) <= CEILINGS.get(part, 0), missing
+def test_public_functions_if_they_have_two_parameters_document_them() -> None:
+    missing: dict[str, list[str]] = defaultdict(list)
+    for path, tree in trees().items():
+        part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        missing[part] += [f"{path.name}: {name}" for name in undocumented(tree)]
+    for part, names in missing.items():
+        assert len(names) <= CEILINGS.get(part, 0), names
