@@ -35,29 +35,25 @@ def text_rows(path: Path, encoding: str, separator: str) -> Rows:
     try:
         with opened(path, encoding) as file:
             head = file.readline()
-            start = 0
             if head.lower().startswith("sep=") and len(head.strip()) == 5:
                 separator = head[4]
-                start = 1
-            elif separator not in head:
-                separator = next((mark for mark in ";\t" if mark in head), separator)
+            else:
+                file.seek(0)
+                if separator not in head:
+                    separator = next((mark for mark in ";\t" if mark in head), separator)
             if separator == "\t" and not _is_quoted(path, encoding):
                 quoting = csv.QUOTE_NONE
-            file.seek(0)
             table = csv.reader(
                 file, delimiter=separator, strict=True, quoting=quoting, skipinitialspace=True
             )
-            for _ in range(start):
-                next(table)
             columns = [name.strip() for name in next(table, [])]
             _check_names(path, columns)
+            blank = [""] * len(columns)
             for number, cells in enumerate(filter(_has_text, table), start=1):
                 if _has_text(cells[len(columns) :]):
                     raise DataError(f"{path}: record {number} has more cells than the head")
-                record: dict[str, Any] = dict.fromkeys(columns)
-                for name, text in zip(columns, cells, strict=False):
-                    record[name] = Cell(text) if text.strip() else None
-                yield f"record {number}", record
+                texts = zip(columns, [*cells, *blank], strict=False)
+                yield f"record {number}", {k: Cell(v) if v.strip() else None for k, v in texts}
     except csv.Error as error:
         why = first_line(error).replace("\t", "\\t")
         raise DataError(f"{path}: not a table ({why})") from None

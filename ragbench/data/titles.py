@@ -1,14 +1,18 @@
 """Resolve the names of gold passages: ids, titles and texts."""
 
+from __future__ import annotations
+
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import regex
 
 from ragbench.data.answers import decoded
+from ragbench.data.passages import read_corpus
 from ragbench.passages import Corpus, Passage, PassageSource
+from ragbench.settings import DataSettings
 from ragbench.text_normalization import fold
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
@@ -16,6 +20,21 @@ _WORD = regex.compile(r"\w{3,}")
 #: Maximum number of passages to search by text: those of one question.
 _SEARCHED_BY_TEXT = 1000
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
+
+
+def corpus_and_titles(
+    spec: DataSettings, *, split_passages: Iterable[Passage] = ()
+) -> tuple[Sequence[Passage] | None, Titles | None]:
+    """Return the passages of the spec's corpus file and their titles. None without a file.
+
+    Args:
+        spec: Data settings.
+        split_passages: Passages of known sentences, see `read_corpus`.
+    """
+    if spec.corpus_file is None:
+        return None, None
+    corpus = read_corpus(spec, split_passages=split_passages)
+    return corpus, Titles(corpus)
 
 
 class Titles:

@@ -127,16 +127,11 @@ def _example(
     if not answers or not record.question:
         name = "answer" if record.question else "question"
         fail(row, name, missing(ExampleRecord, row, name))
-    fields = {k: v for k, v in row.data.items() if k not in ExampleRecord.model_fields}
-    for name in paths:
-        if fields.get(name, name) is None:  # Only other examples have this field.
-            del fields[name]
-    own_fields = {}
-    for path in paths.values():
-        name = path.partition(".")[0]
-        if name in example:
-            own_fields[name] = example[name]
-    if own_fields:
+    absent = {name for name in paths if row.data[name] is None}  # Only other examples have them.
+    known = ExampleRecord.model_fields.keys() | absent
+    fields = {k: v for k, v in row.data.items() if k not in known}
+    sources = (path.partition(".")[0] for path in paths.values())
+    if own_fields := {name: example[name] for name in sources if name in example}:
         fields["own_fields"] = own_fields
     qid = record.qid or hashlib.sha256(record.question.encode()).hexdigest()[:12]
     complete = make_example(qid=qid, question=record.question, answers=answers, **fields)

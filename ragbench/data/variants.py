@@ -42,20 +42,15 @@ def rename_entities(dataset: Dataset, key: str) -> Dataset:
     if not rename.words:
         raise DataError(f"{dataset.name} has no capitalized name, so nothing can be renamed")
     corpus = dataset.corpus
-    alignment = {}
-    for pid, facts in corpus.alignment.items():
-        alignment[rename(pid)] = tuple((rename(title), place) for title, place in facts)
-    changed = Corpus(
-        tuple(_rename_passage(passage, rename) for passage in corpus),
-        view=corpus.view,
+    alignment: dict[str, Any] = {rename(k): rename.of(v) for k, v in corpus.alignment.items()}
+    changed = replace(
+        corpus,
+        passages=tuple(_rename_passage(passage, rename) for passage in corpus),
         alignment=alignment,
-        contexts=corpus.contexts,
         askers={rename(question): qids for question, qids in corpus.askers.items()},
         plain=rename.undo,
     )
-    twins = {}
-    for example in every:
-        twins[str(example.qid)] = _rename_example(example, rename)
+    twins = {str(example.qid): _rename_example(example, rename) for example in every}
     return _with(dataset, twins, changed, {"rename_entities": key, "names": len(rename.words)})
 
 
@@ -85,7 +80,11 @@ def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
     corpus = dataset.corpus
     if corpus.contexts:
         lost = {qid: {pid} for qid, pid in removed.items()}
-        corpus = _without_own(corpus, removed)
+        contexts = dict(corpus.contexts)
+        for qid, pid in removed.items():
+            place = corpus.positions[pid]
+            contexts[qid] = tuple(at for at in contexts[qid] if at != place)
+        corpus = replace(corpus, contexts=contexts)
     else:
         gone = set(removed.values())
         lost = {str(example.qid): gone for example in with_gold}
@@ -94,22 +93,13 @@ def without_gold(dataset: Dataset, share: float, *, seed: int) -> Dataset:
     for example in every:
         twin = example.copy()
         if example.gold_pids:
-            answerable = lost.get(str(example.qid), set()).isdisjoint(example.gold_pids)
-            twin.answerable = answerable
-            if not answerable:
+            twin.answerable = lost.get(str(example.qid), set()).isdisjoint(example.gold_pids)
+            if not twin.answerable:
                 twin.gold_pids = []
                 twin.support = []
         twins[str(example.qid)] = twin
     unanswerable = sum(twin.get("answerable") is False for twin in twins.values())
     return _with(dataset, twins, corpus, {"unanswerable": unanswerable})
-
-
-def _without_own(corpus: Corpus, removed: Mapping[str, str]) -> Corpus:
-    contexts = dict(corpus.contexts)
-    for qid, pid in removed.items():
-        place = corpus.positions[pid]
-        contexts[qid] = tuple(at for at in contexts[qid] if at != place)
-    return replace(corpus, contexts=contexts)
 
 
 def _with(
@@ -120,13 +110,8 @@ def _with(
         splits[name] = [twins[str(example.qid)] for example in examples]
     questions = [twins[str(example.qid)] for example in dataset.questions]
     origin = dataset.card.get("twin_of", dataset.digest)
-    return replace(
-        dataset,
-        splits=splits,
-        corpus=corpus,
-        card={**dataset.card, **card, "twin_of": origin},
-        questions=questions,
-    )
+    card = {**dataset.card, **card, "twin_of": origin}
+    return replace(dataset, splits=splits, corpus=corpus, card=card, questions=questions)
 
 
 def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
@@ -141,9 +126,9 @@ def _texts(dataset: Dataset, examples: Sequence[dspy.Example]) -> Iterator[str]:
 def _rename_passage(passage: Passage, rename: Renaming) -> Passage:
     sentences = tuple(map(rename, passage.sentences))
     text = " ".join(sentences) or rename(passage.text)
-    pid = rename(passage.pid)
-    title = rename(passage.title)
-    return replace(passage, pid=pid, title=title, text=text, sentences=sentences)
+    return Passage(
+        rename(passage.pid), rename(passage.title), text, sentences, document=passage.document
+    )
 
 
 def _rename_example(example: dspy.Example, rename: Renaming) -> dspy.Example:

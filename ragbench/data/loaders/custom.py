@@ -7,7 +7,7 @@ from ragbench.data.load import assemble, detect_layout, question_files
 from ragbench.data.passages import documents_card, read_corpus
 from ragbench.data.questions import QuestionRecord, make_item, read_questions
 from ragbench.data.readers import Row
-from ragbench.data.titles import Titles
+from ragbench.data.titles import corpus_and_titles
 from ragbench.passages import Corpus
 from ragbench.settings import DataSettings
 
@@ -30,10 +30,7 @@ def load_documents(spec: DataSettings) -> Dataset:
 )  # fmt: skip
 def load_jsonl(spec: DataSettings) -> Dataset:
     """Your questions, with passages or a corpus file. The data set has the file's name."""
-    corpus = titles = None
-    if spec.corpus_file is not None:
-        corpus = read_corpus(spec)
-        titles = Titles(corpus)
+    corpus, titles = corpus_and_titles(spec)
     items = []
     for row, record in read_questions(spec, QuestionRecord):
         items.append(make_item(row, record, titles, **_further_fields(row)))

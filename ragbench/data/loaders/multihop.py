@@ -18,10 +18,9 @@ from ragbench.data.answers import Id, NonBlank, Text
 from ragbench.data.base import Dataset, HubSource, data_set
 from ragbench.data.load import Item, assemble
 from ragbench.data.mapping import Record, fail, validate
-from ragbench.data.passages import read_corpus
 from ragbench.data.questions import QuestionRecord, make_item, read_questions, tuples_of
 from ragbench.data.readers import Row, read_rows
-from ragbench.data.titles import Titles
+from ragbench.data.titles import Titles, corpus_and_titles
 from ragbench.data.values import unpacked
 from ragbench.errors import ConfigError, DataError
 from ragbench.passages import Passage
@@ -87,11 +86,9 @@ def _load(spec: DataSettings, aliases: Aliases | None = None) -> Dataset:
             "needs; remove --alias-file"
         )
     matched = Counter[str]()
-    corpus = titles = None
-    if spec.corpus_file is not None:
-        corpus = read_corpus(spec, split_passages=(p for _, r in rows for p in r.passages))
-        titles = Titles(corpus)
-    elif not any(record.context for _, record in rows):
+    split_passages = (passage for _, record in rows for passage in record.passages)
+    corpus, titles = corpus_and_titles(spec, split_passages=split_passages)
+    if corpus is None and not any(record.context for _, record in rows):
         raise DataError(
             f"{spec.dataset}: the questions have no passages; pass the corpus with --corpus-file"
         )
@@ -189,10 +186,7 @@ def load_musique(spec: DataSettings) -> Dataset:
     In the Full set two questions share an id: one is answerable, the other lacks a supporting
     paragraph. The id of the second one gets the suffix `::answerable` or `::unanswerable`.
     """
-    corpus = titles = None
-    if spec.corpus_file is not None:
-        corpus = read_corpus(spec)
-        titles = Titles(corpus)
+    corpus, titles = corpus_and_titles(spec)
     answerable: dict[str, bool] = {}
     items = []
     for row, record in read_questions(spec, MusiqueRecord):
