@@ -78,10 +78,7 @@ class RunProgress(ProgressListener):
 
         ledger = current_ledger()
         usd = ledger.billed.cost_usd if ledger else _command_cost()
-        estimate = ""
-        if ledger and usd and done:
-            estimate = f"about ${usd * total / done:.4f} in all"
-        self._show(work or self._making, done, total, usd, estimate, keep=False)
+        self._show(work or self._making, done, total, usd, "", keep=False)
 
     def start(self, title: str, todo: int, done: int) -> None:
         """Start the count of questions.

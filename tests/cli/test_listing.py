@@ -131,23 +131,6 @@ def test_help_of_eval_shows_what_people_use_and_help_all_the_rest(command: Any) 
     assert f"--reply-tokens, --max-tokens NUMBER|none {tokens}" in text
 
 
-def test_one_word_is_one_thing() -> None:
-    """The same option says the same in every command that has it."""
-    meant: dict[str, set[str]] = {}
-    for leaf in leaves(cli).values():
-        for param in leaf.params:
-            if isinstance(param, click.Option):
-                for flag in param.opts:
-                    meant.setdefault(flag, set()).add(str(param.help).partition(" [default")[0])
-    for flag in ("--seed", "--split-seed", "--optimizer-seed", "--max-cost", "--max-calls",
-                 "--max-total-tokens", "--max-tokens"):  # fmt: skip
-        assert len(meant[flag]) == 1, (flag, meant[flag])
-    scored = ("compare", "compile", "errors", "export", "recommend", "report", "score", "tune",
-              "verdict")  # fmt: skip
-    for name in scored:
-        assert "--metric" in {flag for p in leaves(cli)[name].params for flag in p.opts}, name
-
-
 def test_variants_that_answer_from_one_passage_at_a_time_are_marked(command: Command) -> None:
     mark = "answers from one passage at a time"
     lines = command("list", "programs")[1].splitlines()

@@ -1,7 +1,6 @@
 """What a long command says while it works."""
 
 import io
-from pathlib import Path
 from types import SimpleNamespace as Namespace
 
 import pytest
@@ -9,12 +8,8 @@ from rich.console import Console
 
 from ragbench.cli import progress as module
 from ragbench.cli.progress import RunProgress
-from ragbench.experiments.score.asking import JudgeSession
-from ragbench.experiments.score.scoring import JudgeRequest, ScoreRequest, score_run
 from ragbench.record import Totals
-from tests.experiments.scored_runs import answered, make_run
-from tests.experiments.test_judge import fair
-from tests.fakes import ScriptedLM
+from tests.experiments.scored_runs import answered
 
 
 def test_without_a_terminal_there_is_a_line_every_30_s_and_one_at_the_end(
@@ -47,8 +42,8 @@ def test_in_a_file_an_index_says_its_rate_and_its_cost(monkeypatch: pytest.Monke
         monkeypatch.setattr("ragbench.ledger.current_ledger", lambda ledger=ledger: ledger)
         progress.prepare(done, 100)
     assert out.getvalue().splitlines() == [
-        "facts 20/100, 2:40 left  30.0/min  $0.2000  about $1.0000 in all",
-        "facts 50/100, 1:12 left  41.5/min  $0.5000  about $1.0000 in all",
+        "facts 20/100, 2:40 left  30.0/min  $0.2000",
+        "facts 50/100, 1:12 left  41.5/min  $0.5000",
     ]
 
 
@@ -64,13 +59,3 @@ def test_on_a_terminal_a_finished_bar_is_printed_once(
     last = capsys.readouterr().err.rpartition("\x1b[2K")[2]
     assert last.count("answering") == 1
     assert "2/2" in last
-
-
-def test_a_judge_says_what_it_came_to_so_far(tmp_path: Path) -> None:
-    told: list[tuple[int, int, str]] = []
-    lm = ScriptedLM(fair, name="judge", schema=False)
-    asking = JudgeSession(lm, workers=1, on_reply=lambda *said: told.append(said))
-    run = make_run(tmp_path / "run", [answered("q1", "Chad"), answered("q2", "Norway")])
-    score_run(run, ScoreRequest(judge=JudgeRequest(asking)))
-    assert [counts for *counts, _ in told] == [[1, 2], [2, 2]]
-    assert told[-1][2] == "judged correct 0.500"  # both may be there when the first is told
