@@ -216,7 +216,7 @@ def tune_command(**options: Any) -> None:
     config = shared.to_config(**options)
     with how.working(tune_folder(config)) as progress:
         if how.only_estimate:
-            say(*estimate_tune(config, settings, pilot=how.pilot, watch=progress).lines())
+            say(*estimate_tune(config, settings, pilot=how.pilot, watch=progress))
             return
         tuned = tune(config, settings, progress)
         progress.close()

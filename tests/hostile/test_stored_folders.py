@@ -134,7 +134,7 @@ def test_no_command_follows_what_a_compiled_folder_says(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = compiled(command, own)
-    asked = ["eval", "--compiled", "c", *own, "--limit", 1]
+    asked = ["eval", "--compiled", "c", *own, "--limit", 1, "--retriever", "bm25"]
     assert command(*asked, "--out", "before")[0] == 0
     hostile = stranger.values(text)
     sidecar = json.loads((folder / "sidecar.json").read_text())

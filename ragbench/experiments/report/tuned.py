@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from ragbench.experiments.cells.tune import TuneResult, in_words, objective
-from ragbench.experiments.compare.paired import Shared
+from ragbench.experiments.cells.tune import TuneResult, in_words
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table, with_interval
 
@@ -19,11 +18,8 @@ def tuned_report(tuned: TuneResult) -> Report:
             "failed": point.run.summary.failed,
             "settings": in_words(point.settings),
         }
-        if point is not tuned.default:
-            gain = Shared.by((tuned.default.run, point.run), common=False).compare(
-                [tuned.default.run], [point.run], objective(names[0]).name
-            )
-            row |= with_interval("difference", gain.difference, gain.interval)
+        if point.gain:
+            row |= with_interval("difference", point.gain.difference, point.gain.interval)
         for name, mean in point.means.items():
             row |= with_interval(name, mean.mean, mean.interval)
         rows.append(row)
@@ -37,11 +33,6 @@ def tuned_report(tuned: TuneResult) -> Report:
     ]
     yield Table("front", columns, rows)
     yield f"{tuned.trials} trials; no other trial is better than one of these on every objective"
-    if best := tuned.best:
-        yield (
-            f"the best {names[0]} of {best.candidates} is {best.seen:.4g}, corrected for "
-            f"selection: {best.corrected:.4g}"
-        )
     yield (
         "selected by these scores, which are therefore optimistic; test held-out questions: "
         f"ragbench eval --compiled {tuned.folder}/front/00"

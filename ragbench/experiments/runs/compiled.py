@@ -7,7 +7,8 @@ folder would decide which code runs, where questions go and which server gets th
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_origin
 
@@ -17,6 +18,7 @@ from ragbench.experiments.artifacts import Sidecar, read_sidecar
 from ragbench.experiments.config import CHOSEN, SOURCES, RunConfig, differing
 from ragbench.experiments.saved_state import is_state_file, read_state
 from ragbench.logs import get
+from ragbench.retrievers import RETRIEVERS
 from ragbench.settings import DataSettings
 
 _log = get(__name__)
@@ -53,7 +55,9 @@ def compiled_fields(folder: Path, program: str | None = None) -> dict[str, Any]:
 def check_sources_named(
     folder: Path, config: RunConfig, spoken: Mapping[str, Any], words: list[str]
 ) -> None:
-    """Check that the user named data and LM if the defaults differ from those of the compile.
+    """Check that the user named data, LM and retriever if the compile had other ones.
+
+    So are settings that a `tune` drew, such as the temperature: the program was chosen with them.
 
     The folder may be untrusted, so addresses and paths in it are printed as `...`.
 
@@ -68,20 +72,28 @@ def check_sources_named(
     """
     if is_state_file(folder):
         return
-    origin = read_sidecar(folder).given
+    sidecar = read_sidecar(folder)
+    origin = sidecar.given
     current = config.model_dump(mode="json")
-    options: list[str] = []
-    for group in (_DATA, _LM):
+    groups: list[Sequence[str]] = [_DATA, _LM, ["retriever"]]
+    if "retriever" not in spoken or current["retriever"] == origin.get("retriever"):
+        groups.append(["retriever_set"])
+    drawn = sidecar.notes.get("settings")
+    if isinstance(drawn, Mapping):
+        groups += [[name] for name in drawn if name in RunConfig.model_fields]
+    options: dict[str, list[str]] = {}
+    for group in groups:
         if any(name in spoken for name in group):
             continue
         for name in group:
             if name in origin and current[name] != origin[name]:
-                options += _option(name, origin[name])
+                options[name] = _option(name, origin[name])
     if options:
-        command = " ".join([*map(shlex.quote, words), *options])
+        flags = list(chain.from_iterable(options.values()))
+        command = " ".join([*map(shlex.quote, words), *flags])
         raise ConfigError(
-            f"{folder} was compiled with {' '.join(options)}, and this command would run it with "
-            f"the defaults; name your data and your LM, as here: ragbench {command}"
+            f"{folder} was compiled with {' '.join(flags)}, and this command would run it with "
+            f"the defaults; name your data, LM and retriever, as here: ragbench {command}"
         )
 
 
@@ -94,7 +106,8 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         options = []
         for key, inner in value.items():
-            options += [flag, shlex.quote(f"{key}={inner}" if name == "set" else f"{key}=...")]
+            is_shown = name == "set" or isinstance(inner, int | float)
+            options += [flag, shlex.quote(f"{key}={inner}" if is_shown else f"{key}=...")]
         return options
     return [flag, shlex.quote(str(value)) if _is_harmless(name, value) else "..."]
 
@@ -108,7 +121,8 @@ def _is_harmless(name: str, value: Any) -> bool:
     field = RunConfig.model_fields[name]
     if get_origin(field.annotation) is Literal or str(value) == field.default:
         return True
-    return name == "dataset" and str(value) in DATASETS.names()
+    names = {"dataset": DATASETS.names(), "retriever": RETRIEVERS.names()}
+    return str(value) in names.get(name, ())
 
 
 def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
