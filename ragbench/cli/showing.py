@@ -34,6 +34,8 @@ _AXES = click.Choice(["program", "dataset", "lm", "retriever"])
         help="Columns of the table; needs --rows.")  # fmt: skip
 @option("--metric", default="em,f1", metavar="NAME,...", group="Paper table",
         help="Metrics of the table.")  # fmt: skip
+@option("--protocol", metavar="NAME", group="Output",
+        help="Add the metrics of a published protocol (`ragbench list protocols`).")  # fmt: skip
 @output_options
 def show_command(
     words: tuple[str, ...],
@@ -41,6 +43,7 @@ def show_command(
     rows: str | None,
     cols: str | None,
     metric: str,
+    protocol: str | None,
 ) -> None:
     """Show the table of RUN..., or one thing: KIND NAME.
 
@@ -59,16 +62,18 @@ def show_command(
     from ragbench.experiments.report.repeats import pooled_report
     from ragbench.experiments.report.tables import runs_report
     from ragbench.experiments.runs.summary import reopen_arm
+    from ragbench.experiments.score.protocols import get_protocol
     from ragbench.logs import to_terminal
 
     to_terminal()
+    followed = get_protocol(protocol) if protocol is not None else None
     arms = list(map(reopen_arm, with_runs(tuple(map(Path, words)))))
     evaluations = list(chain.from_iterable(arms))
     if rows is not None and cols is not None:
-        print_table(paper_table(evaluations, rows, cols, metric.split(",")))
+        print_table(paper_table(evaluations, rows, cols, metric.split(","), followed))
     else:
         show(pooled_report(arms))
-        show(runs_report(evaluations, by_group))
+        show(runs_report(evaluations, by_group, followed))
     if any(evaluation.records.damaged for evaluation in evaluations):
         raise click.exceptions.Exit(2)
 

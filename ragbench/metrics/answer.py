@@ -147,6 +147,15 @@ def is_answerable(record: Record) -> bool:
     return record.extra.get("answerable") is not False
 
 
+def is_open_question(record: Record) -> bool:
+    """Return True if the answer is neither yes or no nor named in the question."""
+    question = f" {normalise_answer(record.question)} "
+    for answer in map(normalise_answer, record.answers):
+        if answer in ("yes", "no") or f" {answer} " in question:
+            return False
+    return True
+
+
 @cache
 def best_of_answer(compare: Compare) -> Callable[[Record], float | None]:
     """Return the function that computes `best` for a record, cached by `compare`.

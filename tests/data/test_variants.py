@@ -137,6 +137,11 @@ def test_a_run_over_the_twin_is_paired_with_the_plain_one(
     out = printed("compare", "plain", "renamed")
     assert "gain from memory: +1.000 f1" in out
     assert "plain minus renamed" in out
+    runs = rows("runs", "show", "plain", "renamed")
+    closed = sum(answer in ("yes", "no") or answer in q for q, answer in plain.items())
+    assert 0 < closed < len(plain)
+    assert [row["memory"] for row in runs] == [1.0, None]
+    assert [row["memory_n"] for row in runs] == [len(plain) - closed, None]
     evaluate("silent", "--unanswerable", "0.5")
     [row] = rows("runs", "show", "silent")
     assert (row["answer_rate"], row["correct_refusal_rate"]) == (1.0, 0.0)

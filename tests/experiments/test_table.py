@@ -159,6 +159,10 @@ def test_a_papers_table_pools_seeds_and_is_latex_with_its_n(tmp_path: Path, comm
     for words in ("\\caption{Means with 95 \\% intervals over 2 questions, up to 2 runs pooled",
                   "\\toprule", "\\bottomrule", "vanilla & 0.750"):  # fmt: skip
         assert words in latex
+    [table] = json.loads(command(*asked, "json", "--protocol", "hotpotqa")[1])
+    [row] = table["rows"]
+    assert (row["hotpotqa em in hotpotqa"], row["musique f1 in hotpotqa"]) == (0.75, 0.0)
+    assert "hotpotqa joint_em in hotpotqa" not in row, "no question has it"
     out = command("compare", tmp_path / "a", tmp_path / "b", "--format", "csv")[1]
     metrics = [line.partition(",")[0] for line in out.splitlines()]
     assert metrics == ["metric", "em", "gold_in_context", "f1"], "the first table alone"

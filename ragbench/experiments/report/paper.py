@@ -6,11 +6,12 @@ from typing import Any
 
 from ragbench.errors import RunError, UnknownNameError
 from ragbench.experiments.report.names import lm_aliases, name_of_system
-from ragbench.experiments.report.rows import known_columns, mean_row
+from ragbench.experiments.report.rows import known_columns, mean_row, protocol_labels, protocol_row
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.report.tables import sizes_in_words
 from ragbench.experiments.runs.settings import lm_name
 from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.score.protocols import Protocol
 from ragbench.metrics import get_metric
 
 #: Settings that rows and columns can show.
@@ -27,6 +28,7 @@ def paper_table(
     rows: str,
     columns: str,
     metrics: Sequence[str],
+    protocol: Protocol | None = None,
 ) -> Table:
     """Return the mean of each metric with its 95 % interval, for runs by two of `BY`.
 
@@ -38,6 +40,7 @@ def paper_table(
         rows: Setting of the rows.
         columns: Setting of the columns.
         metrics: Names of metrics.
+        protocol: Protocol whose scores are further columns, without an interval for pooled runs.
 
     Raises:
         UnknownNameError: `rows`, `columns` or a metric is unknown.
@@ -56,6 +59,11 @@ def paper_table(
         line = lines.setdefault(row, {rows: row})
         for metric in metrics:
             line |= _pooled(together, metric, f"{column} {metric}")
+        if protocol is not None:
+            for name, value in protocol_row(together, protocol).items():
+                line[f"{column} {name}"] = value
+    if protocol is not None:
+        metrics = [*metrics, *protocol_labels(protocol)]
     heads = [Column(rows)]
     for column in across:
         labels = [f"{column} {metric}" for metric in metrics]
@@ -64,6 +72,8 @@ def paper_table(
     seeds = max(map(len, members.values()))
     pooled = f", up to {seeds} runs pooled" if seeds > 1 else ""
     title = f"Means with 95 % intervals over {n} questions{pooled}; differences are not tested"
+    if protocol is not None:
+        title += f"; in {protocol.name}: as defined by that protocol"
     return Table("paper", heads, list(lines.values()), title)
 
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from ragbench.experiments.compare.spending import index_cost
 from ragbench.experiments.report.table import Column, with_interval
-from ragbench.experiments.runs.clusters import mean_of_run
+from ragbench.experiments.runs.clusters import clusters_of, mean_of_run
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, GOLD_RETRIEVED, Evaluation, Summary
+from ragbench.experiments.score.protocols import Protocol, scores_of
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import Bounds, Comparison, get_metric
+from ragbench.metrics.answer import is_open_question
 
 #: Metrics of data with questions that have no answer.
 ABSTENTION = ("answer_rate", "selective_accuracy", "correct_refusal_rate")
@@ -65,6 +67,31 @@ def mean_row(
     return with_interval(name, estimate.mean, estimate.interval)
 
 
+def protocol_row(runs: Sequence[Evaluation], protocol: Protocol) -> dict[str, float | None]:
+    """Return the mean scores of runs by the measures of a published evaluation.
+
+    Args:
+        runs: Runs to average over.
+        protocol: Measures of that evaluation.
+
+    Returns:
+        The means. There is an interval only for a single run.
+    """
+    scored = []
+    for run in runs:
+        records = run.records
+        scored.append(scores_of(protocol, list(records.values()), clusters_of(records)))
+    row: dict[str, float | None] = {}
+    for name in scored[0]:
+        scores = [by_name[name] for by_name in scored]
+        mean = None
+        if None not in scores:
+            mean = fmean(score["mean"] for score in scores if score)
+        ends = scores[0].get("interval") if len(scores) == 1 and scores[0] else None
+        row |= with_interval(f"{name} in {protocol.name}", mean, ends)
+    return row
+
+
 def known_columns(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> list[Column]:
     """Return a column of means for each label that has a value.
 
@@ -77,6 +104,11 @@ def known_columns(rows: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> l
         if any(row.get(name) is not None for row in rows):
             columns.append(Column(name, kind="mean", interval=True))
     return columns
+
+
+def protocol_labels(protocol: Protocol) -> list[str]:
+    """Return the names of the scores under `protocol` in rows and tables."""
+    return [f"{m.label or m.metric} in {protocol.name}" for m in protocol.measures]
 
 
 def row_of_run(run: Evaluation) -> dict[str, Any]:
@@ -155,6 +187,36 @@ def row_of_arm(runs: Sequence[Evaluation]) -> dict[str, Any]:
         values = [values_of_run[name] for values_of_run in rows]
         row[name] = None if None in values else fmean(values)
     return {**row, "failed": sum(values_of_run["failed"] for values_of_run in rows)}
+
+
+def memory_row(run: Evaluation, evaluations: Sequence[Evaluation]) -> dict[str, float | None]:
+    """Return the F1 gain from memorized names, if the renamed twin of `run` is in the table.
+
+    The gain is the mean of plain minus renamed scores over the open questions that both runs have.
+    Memory cannot show if the answer is yes or no, or is in the question.
+
+    Args:
+        run: The run with plain names.
+        evaluations: All runs of the table.
+    """
+    metric = get_metric("f1")
+    for twin in evaluations:
+        identity = twin.card.identity
+        renamed = {**run.card.identity, "rename_entities": identity.get("rename_entities")}
+        is_twin = identity == renamed and "rename_entities" not in run.card.identity
+        if not is_twin or twin.card.data_card.get("twin_of") != run.card.data.digest:
+            continue
+        is_open = run.records.column(is_open_question)
+        twin_scores = twin.records.column(metric.score)
+        gains: dict[str, float | None] = {}
+        for qid, score in run.records.column(metric.score).items():
+            twin_score = twin_scores.get(qid)
+            if score is not None and twin_score is not None and is_open[qid]:
+                gains[qid] = score - twin_score
+        if gains:
+            row = mean_row("memory", gains, run.records, (-1.0, 1.0))
+            return {**row, "memory_n": len(gains)}
+    return {}
 
 
 def compared_rows(

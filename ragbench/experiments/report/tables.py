@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ragbench.experiments.compare.spending import index_lines
 from ragbench.experiments.report.brief import refusal_lines, run_sections
 from ragbench.experiments.report.names import label_runs
-from ragbench.experiments.report.rows import ABSTENTION, row_of_questions, row_of_run
+from ragbench.experiments.report.rows import (
+    ABSTENTION,
+    known_columns,
+    memory_row,
+    protocol_labels,
+    protocol_row,
+    row_of_questions,
+    row_of_run,
+)
 from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.clusters import clusters_of
@@ -27,6 +36,9 @@ from ragbench.experiments.runs.summary import (
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import get_metric
 
+if TYPE_CHECKING:
+    from ragbench.experiments.score.protocols import Protocol
+
 #: Fraction of questions without a readable reply above which a table warns.
 UNREADABLE_SHARE = 0.2
 #: Fraction of right answers without gold in context above which a line explains them.
@@ -41,6 +53,8 @@ _COLUMNS = (
     Column("answer_rate", "answer rate", "score", interval=True, drop=6),
     Column("selective_accuracy", "selective accuracy", "score", interval=True, drop=6),
     Column("correct_refusal_rate", "correct refusals", "score", interval=True, drop=6),
+    Column("memory", "memory", "gain", interval=True, drop=6),
+    Column("memory_n", "open n", kind="count", drop=6),
     Column("failed", kind="count"),
     Column("calls", kind="amount", drop=3),
     Column("sequential_calls", "sequential calls", "amount", drop=9),
@@ -71,23 +85,33 @@ LEGEND_OF_CONTEXT = (
 )
 
 
-def runs_report(evaluations: Sequence[Evaluation], by_group: bool = False) -> Report:
+def runs_report(
+    evaluations: Sequence[Evaluation], by_group: bool = False, protocol: Protocol | None = None
+) -> Report:
     """Yield a table with a row per run, the settings of each, and notes.
 
     Args:
         evaluations: The runs.
         by_group: Add results by group of questions.
+        protocol: Protocol whose scores are further columns.
     """
     table = run_table(evaluations)
-    report = _whole_report(evaluations, table, by_group)
-    if len(evaluations) > 1 and not by_group:
+    report = _whole_report(evaluations, table, by_group, protocol)
+    if len(evaluations) > 1 and not by_group and protocol is None:
         yield from run_sections(evaluations, table.rows)
         report = full(report)
     yield from report
 
 
-def _whole_report(evaluations: Sequence[Evaluation], table: Table, by_group: bool) -> Report:
+def _whole_report(
+    evaluations: Sequence[Evaluation], table: Table, by_group: bool, protocol: Protocol | None
+) -> Report:
     yield from dict.fromkeys(map(title_of, evaluations))
+    if protocol is not None:
+        scored = [protocol_row([run], protocol) for run in evaluations]
+        columns = [*table.columns, *known_columns(scored, protocol_labels(protocol))]
+        rows = [{**row, **beside} for row, beside in zip(table.rows, scored, strict=True)]
+        table = replace(table, columns=columns, rows=rows)
     yield table
     if by_group:
         yield "results by group of questions"
@@ -128,7 +152,7 @@ def run_table(evaluations: Sequence[Evaluation], labels: Sequence[str] = ()) -> 
     rows = []
     legends: dict[str, None] = {}
     for label, run in zip(labels or label_runs(evaluations), evaluations, strict=True):
-        row = {"program": label, **row_of_run(run)}
+        row = {"program": label, **row_of_run(run), **memory_row(run, evaluations)}
         if is_upper_bound(run.summary):
             row["mark"] = "\u2021"
             legends[LEGEND_OF_GOLD] = None
@@ -165,7 +189,7 @@ def _known(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
         left_out |= {GOLD_IN_CONTEXT, GOLD_RETRIEVED}
     if not any(row["embedder_tokens"] for row in rows):
         left_out.add("embedder_tokens")
-    for name in (*ABSTENTION, "index_usd"):
+    for name in (*ABSTENTION, "index_usd", "memory", "memory_n"):
         if not any(name in row for row in rows):
             left_out.add(name)
     return [column for column in _COLUMNS if column.name not in left_out]
