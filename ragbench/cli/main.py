@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -182,6 +183,9 @@ def _said(error: Exception) -> int:
         error = missing_extra(error) or error
     code = 2
     line = str(error)
+    if _lacks_files(error):
+        line = "too many open files; raise the limit, such as by `ulimit -n 1024`"
+        error = RagbenchError(line)
     if isinstance(error, click.ClickException):
         code = error.exit_code
         line = error.format_message()
@@ -199,6 +203,15 @@ def _said(error: Exception) -> int:
         return 1
     say("error: " * (not isinstance(error, StoppedError)) + one_line(line), err=True)
     return code
+
+
+def _lacks_files(error: BaseException | None) -> bool:
+    """Return True if the process or the machine ran out of file descriptors."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _stop_on_interrupt() -> None:

@@ -1,5 +1,6 @@
 """A user's mistake is one line with the cure, and exit code 2; the folders of commands."""
 
+import errno
 import sys
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,9 @@ def test_a_mistake_leaves_no_folder_and_no_control_characters(command: Any, tmp_
 # -- folders ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", ["show", "export --to csv -o a.csv"])
+@pytest.mark.parametrize(
+    "words", ["show", "score", "errors", "report -o a.html", "export --to csv -o a.csv"]
+)
 def test_what_is_no_run_is_skipped_with_one_line(words: str, command: Any) -> None:
     make_run(Path("run"), four())
     Path("empty").mkdir()
@@ -94,6 +97,22 @@ def test_a_dry_run_and_a_start_that_fails_leave_no_folder(tmp_path: Path, comman
     assert command(*words.split(), "--dry-run")[0] == 0
     assert command(*words.split())[0] != 0
     assert not Path("runs").exists()
+
+
+def test_too_few_file_descriptors_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        try:
+            raise OSError(errno.EMFILE, "Too many open files")
+        except OSError as error:
+            raise RuntimeError("a library's own words") from error
+
+    monkeypatch.setattr("ragbench.experiments.report.run_list.run_list_report", fails)
+    code, _, err = run(capsys, "list", "runs")
+    assert (code, err.splitlines()) == (
+        2, ["error: too many open files; raise the limit, such as by `ulimit -n 1024`"],
+    )  # fmt: skip
 
 
 def test_doctor_says_what_is_wrong(command: Any) -> None:
