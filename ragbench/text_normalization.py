@@ -1,4 +1,4 @@
-"""Split text into words independent of their spelling, and detect equal questions.
+"""Words of a text independent of their spelling, equal questions, and estimated tokens.
 
 Search, nearest questions and every comparison of words use this module, so that words that look the
 same are the same: ligatures and full-width forms of PDF files (NFKC), soft hyphens and zero-width
@@ -18,6 +18,8 @@ _WORD = regex.compile(r"\w+")
 _UNSPACED = regex.compile(
     r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]\p{M}*"
 )
+#: Conversion between characters and tokens in the whole package.
+CHARACTERS_PER_TOKEN = 4
 #: Characters that may end a question without changing it.
 _ENDS = " .?!…;:,،؟。、।॥"
 
@@ -55,3 +57,20 @@ def with_spaces(text: str) -> str:
 def question_key(question: str) -> str:
     """Return the key that equal questions share, without case, blanks and final marks."""
     return " ".join(fold(question).split()).rstrip(_ENDS)
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate the tokens of `text`: a quarter of its characters, rounded up."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def first_tokens(text: str, tokens: int) -> str:
+    """Return the beginning of a text, cut at a word and marked, or the entire text if it fits.
+
+    Args:
+        text: Text.
+        tokens: Maximum number of tokens, estimated.
+    """
+    if estimate_tokens(text) <= tokens:
+        return text
+    return text[: max(tokens * CHARACTERS_PER_TOKEN - 4, 0)].rsplit(" ", 1)[0] + " ..."

@@ -21,7 +21,7 @@ from ragbench.errors import DataError
 from ragbench.passages import Corpus, Passage
 from ragbench.sentences import split_sentences
 from ragbench.settings import DataSettings
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 #: Default size of the passages of documents.
 PASSAGE_TOKENS = 200

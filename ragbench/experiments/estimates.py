@@ -29,7 +29,7 @@ from ragbench.metrics.stats.power import t_quantile
 from ragbench.optimizers import Budget
 from ragbench.programs.core.indexed import index_programs
 from ragbench.ranges import Range
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 #: Questions from which a mean is measured.
 LEAST = 3

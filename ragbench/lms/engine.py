@@ -43,7 +43,7 @@ from ragbench.lms.replies import is_empty, read_reply
 from ragbench.logs import get
 from ragbench.record import FailedAttempts
 from ragbench.redact import each_text, encodable, without_keys
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 METER_KEY = "ragbench"
 _log = get(__name__)

@@ -18,7 +18,7 @@ from ragbench.context import current, use
 from ragbench.ledger import file_lm_call
 from ragbench.lms.calls import Unmetered
 from ragbench.lms.lm import RagbenchLM
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 
 class UnmeteredCalls:

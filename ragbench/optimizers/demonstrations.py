@@ -13,7 +13,7 @@ from typing import Any
 import dspy
 
 from ragbench.data.base import jsonable
-from ragbench.tokens import estimate_tokens, first_tokens
+from ragbench.text_normalization import estimate_tokens, first_tokens
 
 #: Minimum tokens of a trimmed list item. Shorter items are dropped.
 _LEAST = 15

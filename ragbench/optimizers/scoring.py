@@ -24,8 +24,7 @@ from ragbench.metrics import best, contains, exact_match, token_f1
 from ragbench.metrics.base import metric_function, range_of, read_score
 from ragbench.optimizers.students import run_of
 from ragbench.programs.core.program import NO_ANSWER
-from ragbench.text_normalization import question_key
-from ragbench.tokens import first_tokens
+from ragbench.text_normalization import first_tokens, question_key
 from ragbench.user_code import contained, digest_of_spec
 
 #: Score of a prediction in [0, 1], and 0 without an answer.

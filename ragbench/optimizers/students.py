@@ -23,7 +23,7 @@ from ragbench.optimizers.candidate_log import CandidateLog, Run
 from ragbench.optimizers.demonstrations import fit_demos
 from ragbench.programs.core import RAGProgram
 from ragbench.record import Step
-from ragbench.tokens import first_tokens
+from ragbench.text_normalization import first_tokens
 
 #: Maximum tokens of each part of a step in an optimizer's view.
 _STEP_TOKENS = 60

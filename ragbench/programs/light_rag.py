@@ -20,7 +20,7 @@ from ragbench.programs.core.indexed import SearchedIndex
 from ragbench.retrievers import Passage
 from ragbench.retrievers.lm_index import LightIndex, LightSettings, LMIndex, fitting
 from ragbench.signatures import AnswerFromContext, AnswerFromGraph, ExtractKeywords
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 #: Passages for each entity or relation. Half of them are used, as published.
 _RELATED = 5

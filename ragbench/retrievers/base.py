@@ -12,6 +12,9 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
+import numpy.typing as npt
+
 from ragbench.context import current, use
 from ragbench.errors import DataError
 from ragbench.knobs import Knobs, resolve
@@ -21,6 +24,9 @@ from ragbench.user_code import wrap_user_errors
 
 #: Positions with their scores, best first.
 Hits = list[tuple[int, float]]
+Floats = npt.NDArray[np.float32]
+#: Scores of a strip, of which only the highest is read first.
+_STRIP = 64
 
 
 #: Called with the number done and the number in all.
@@ -126,9 +132,18 @@ class Retriever(ABC):
             if name in vars(cls):
                 setattr(cls, name, _noted(vars(cls)[name], many=name == "search_many"))
 
-    def __init__(self, corpus: Corpus, **settings: Any) -> None:
+    def __init__(self, corpus: Corpus, *, checked: Knobs | None = None, **settings: Any) -> None:
+        """Make a retriever over `corpus`.
+
+        Args:
+            corpus: The passages.
+            checked: All settings, already validated. None: they are in `settings`.
+            settings: Settings by name.
+        """
         self.corpus = corpus
-        self.settings: Any = resolve(self.Settings, f"retriever {self.name}", settings)
+        self.settings: Any = checked
+        if checked is None:
+            self.settings = resolve(self.Settings, f"retriever {self.name}", settings)
         self._lock = threading.RLock()
 
     @abstractmethod
@@ -186,8 +201,8 @@ class Retriever(ABC):
             positions: Positions of the passages in the corpus, in order.
             options: Settings that replace those of this retriever.
         """
-        settings = {**self.settings.model_dump(), **options}
-        small = type(self)(self.corpus.subset(positions), **settings)
+        settings = self.settings.model_copy(update=options)
+        small = type(self)(self.corpus.subset(positions), checked=settings)
         if self.parts:
             small.parts = tuple(inner.restrict(positions) for inner in self.parts)
         return small
@@ -266,6 +281,39 @@ class Retriever(ABC):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+
+def best(scores: Floats, k: int) -> Hits:
+    """Return positions and values of the `k` highest scores above 0, best first.
+
+    Args:
+        scores: Scores, shape (n,).
+        k: Maximum number of positions.
+    """
+    least = np.finfo(np.float32).tiny
+    # A strip is a column, because numpy is ten times as fast along the columns as along the rows.
+    width = len(scores) // _STRIP
+    end = _STRIP * width
+    peaks = scores[:end].reshape(_STRIP, width).max(axis=0)
+    if 0 < k < width:  # the k-th best score is at least the peak of the k-th best strip
+        least = max(least, np.partition(peaks, width - k)[width - k])
+    strips = np.flatnonzero(peaks >= least)
+    places = (strips + width * np.arange(_STRIP)[:, None]).ravel()
+    places = np.concatenate([places, np.arange(end, len(scores))])
+    places = places[scores[places] >= least]
+    return ordered(places, scores[places], max(k, 0))
+
+
+def ordered(positions: Any, scores: Any, k: int) -> Hits:
+    """Return the positions with the highest scores, best first, ties by position.
+
+    Args:
+        positions: Positions, shape (m,).
+        scores: Score of each position, shape (m,).
+        k: Maximum number of positions.
+    """
+    order = np.lexsort((positions, -scores))[:k]
+    return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 
 
 class Ranking(Retriever):

@@ -21,8 +21,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
-from ragbench.retrievers.scores import best
+from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking, best
 from ragbench.text_normalization import words
 
 #: Lucene's English stop words.

@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from ragbench.knobs import Knobs
-from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking
-from ragbench.retrievers.scores import best
+from ragbench.retrievers.base import RETRIEVERS, Hits, Progress, Ranking, best
 
 
 class RankBM25Settings(Knobs):

@@ -1,53 +1,14 @@
-"""The best of many scores, ties in corpus order, and how two rankings are put together."""
+"""Complete ties at the end of a ranking, and how two rankings are put together."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ragbench.retrievers.base import Hits
+from ragbench.retrievers.base import Floats, Hits, ordered
 
-Floats = npt.NDArray[np.float32]
 #: Positions and scores of passages, best first, ties in any order.
 Found = tuple[npt.NDArray[np.int64], Floats]
-
-
-#: Scores of a strip, of which only the highest is read first.
-_STRIP = 64
-
-
-def best(scores: Floats, k: int) -> Hits:
-    """Return positions and values of the `k` highest scores above 0, best first.
-
-    Args:
-        scores: Scores, shape (n,).
-        k: Maximum number of positions.
-    """
-    least = np.finfo(np.float32).tiny
-    # A strip is a column, because numpy is ten times as fast along the columns as along the rows.
-    width = len(scores) // _STRIP
-    end = _STRIP * width
-    peaks = scores[:end].reshape(_STRIP, width).max(axis=0)
-    if 0 < k < width:  # the k-th best score is at least the peak of the k-th best strip
-        least = max(least, np.partition(peaks, width - k)[width - k])
-    strips = np.flatnonzero(peaks >= least)
-    places = (strips + width * np.arange(_STRIP)[:, None]).ravel()
-    places = np.concatenate([places, np.arange(end, len(scores))])
-    places = places[scores[places] >= least]
-    return ordered(places, scores[places], max(k, 0))
-
-
-def ordered(positions: Any, scores: Any, k: int) -> Hits:
-    """Return the positions with the highest scores, best first, ties by position.
-
-    Args:
-        positions: Positions, shape (m,).
-        scores: Score of each position, shape (m,).
-        k: Maximum number of positions.
-    """
-    order = np.lexsort((positions, -scores))[:k]
-    return list(zip(positions[order].tolist(), scores[order].tolist(), strict=True))
 
 
 def whole_ties(

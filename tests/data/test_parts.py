@@ -11,8 +11,7 @@ from ragbench.data.passages import content_pid, cut_chunks, from_sentences, from
 from ragbench.data.splits import parse_fractions, split_examples
 from ragbench.errors import ConfigError
 from ragbench.sentences import split_sentences
-from ragbench.text_normalization import question_key
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens, question_key
 
 THIRDS, SHARES = (0.5, 0.25, 0.25), (0.4, 0.2, 0.4)
 PARTS = ("train", "validation", "test")

@@ -24,7 +24,7 @@ from ragbench.optimizers.scoring import feedback, full_metric, is_exact, make_sc
 from ragbench.passages import Passage
 from ragbench.programs.core.program import NO_ANSWER
 from ragbench.signatures.answering import AnswerFromContext
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 from ragbench.user_code import allow
 from tests.fakes import Asked, ScriptedLM, plausible
 from tests.optimizers.world import SMALL, VAL, compiled, even_towns, program, scripted, task, town

@@ -10,7 +10,7 @@ from ragbench.programs.lookahead.evidence import QueryResult, assemble, triggers
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.programs.lookahead.program import LookaheadRAG
 from ragbench.record import Ledger
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 from tests.fakes import ScriptedLM
 from tests.programs.shelf import COUNTY, converse, ended, queries, shelf, step
 

@@ -10,7 +10,7 @@ from bm25s.stopwords import STOPWORDS_EN
 from rank_bm25 import BM25Okapi
 
 from ragbench.retrievers import bm25, make_retriever
-from ragbench.retrievers.scores import best, ordered
+from ragbench.retrievers.base import best, ordered
 from tests.retrievers.conftest import make_corpus, random_texts
 
 

@@ -42,7 +42,7 @@ from ragbench.experiments.score.asking import UnusableError, ask_strictly
 from ragbench.lms.lm import RagbenchLM
 from ragbench.record import Fact, Record, ShownPassage
 from ragbench.retrievers.embedders import Embedder
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 #: Token limit of the texts for the attributor. Later ones are omitted and counted as cut.
 MAX_TOKENS = 6000

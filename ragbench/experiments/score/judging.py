@@ -32,7 +32,7 @@ from ragbench.lms.lm import RagbenchLM
 from ragbench.metrics import UNDECIDED, Cause, best, exact_match, union
 from ragbench.record import Record
 from ragbench.signatures import ExplainMistake, JudgeAnswer, NameFailure
-from ragbench.tokens import first_tokens
+from ragbench.text_normalization import first_tokens
 
 Rule = Literal["ragbench", "arag"]
 

@@ -30,7 +30,7 @@ from ragbench.metrics import (
 )
 from ragbench.record import Record
 from ragbench.retrievers.embedders import make_embedder
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 #: Metrics, and fields of a record, that a model filled. Later scorings retain them.
 _KEPT = (*JUDGED, *ASKED)

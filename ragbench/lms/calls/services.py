@@ -21,7 +21,7 @@ from ragbench.lms.calls.rate import shared_rate_limit
 from ragbench.lms.calls.refusals import classed
 from ragbench.lms.specs import key_in
 from ragbench.record import Call
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 TIMEOUT_S = 120.0
 #: Maximum number of tokens that a server adds to a text.

@@ -12,7 +12,7 @@ import dspy
 
 from ragbench.passages import Passage
 from ragbench.programs.core.text import Passages, sentences_of
-from ragbench.tokens import estimate_tokens, first_tokens
+from ragbench.text_normalization import estimate_tokens, first_tokens
 
 #: Inputs that grow with each turn. They lose their oldest part first, other inputs the last.
 _GROWING = frozenset({"trajectory", "history", "thoughts"})

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ragbench.tokens import estimate_tokens, first_tokens
+from ragbench.text_normalization import estimate_tokens, first_tokens
 
 #: Replaces the observation of a step that repeats an earlier step and its result.
 REPEATED = "This was done before. Use another tool, or finish."

@@ -13,8 +13,7 @@ from ragbench.programs.core import jaccard
 from ragbench.programs.core.prompts import Line
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph
 from ragbench.retrievers import Passage, words_of
-from ragbench.text_normalization import question_key
-from ragbench.tokens import CHARACTERS_PER_TOKEN, estimate_tokens
+from ragbench.text_normalization import CHARACTERS_PER_TOKEN, estimate_tokens, question_key
 
 #: Thresholds of the fallback: distinct passages, share of successful look-ups, mean confidence, and
 #: mean entropy in bits.

@@ -21,7 +21,7 @@ from ragbench.retrievers.lm_index import light
 from ragbench.retrievers.lm_index.base import best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
 from ragbench.signatures import ExtractGraph, ReportCommunity, Summarize
-from ragbench.tokens import estimate_tokens
+from ragbench.text_normalization import estimate_tokens
 
 Item = TypeVar("Item")
 

@@ -28,7 +28,7 @@ from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
 from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
 from ragbench.signatures import Summarize
-from ragbench.tokens import estimate_tokens, first_tokens
+from ragbench.text_normalization import estimate_tokens, first_tokens
 
 
 class TreeSettings(LMIndexSettings):
