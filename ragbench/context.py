@@ -1,6 +1,6 @@
-"""Hold the surroundings of one question in one typed, immutable value.
+"""What holds for the running work: the surroundings of its question, and whether it was stopped.
 
-`current()` returns it. `use` sets it for a block:
+The surroundings are one typed, immutable value. `current()` returns it. `use` sets it for a block:
 
     with use(replace(current(), counts=counts), lm=lm):
         ...  # and in every thread that the block starts by `ledger.fan_out` or by DSPy
@@ -8,19 +8,29 @@
 It travels in one DSPy setting (`KEY`), because DSPy passes its settings to the threads of Evaluate
 and Parallel; they lose a `ContextVar`. Values that several packages read are fields. A value of one
 package, such as the ledger, is a part, found by its class, so this module does not import it.
+
+Ctrl-C calls `stop_all`: no new call begins, and running calls end soon. Code checks `stopped`
+before each call. Waiting code checks it every `POLL_S`, by `sleep_until` or in its own loop.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 #: The setting of DSPy that holds the context.
 KEY = "ragbench"
+#: Seconds that running calls have to finish, because they are paid.
+GRACE_S = 1.0
+#: The longest that anything waits without asking whether it still may.
+POLL_S = 0.25
+
+_stopped_at: float | None = None
 
 Part = TypeVar("Part")
 
@@ -85,3 +95,37 @@ def use(context: Context, **settings: Any) -> AbstractContextManager[None]:
 
     block: AbstractContextManager[None] = dspy.context(**settings, **{KEY: context})
     return block
+
+
+def stopped() -> bool:
+    """Return True if the process was stopped: nothing may begin."""
+    return _stopped_at is not None
+
+
+def cut_off() -> bool:
+    """Return True if the grace period after the stop is over and running calls are aborted."""
+    return _stopped_at is not None and time.monotonic() > _stopped_at + GRACE_S
+
+
+def stop_all() -> None:
+    """Stop the process; safe in a signal handler, since it takes no lock."""
+    global _stopped_at
+    _stopped_at = time.monotonic()
+
+
+def allow_calls() -> None:
+    """Let calls be made again, as for another command of the same process."""
+    global _stopped_at
+    _stopped_at = None
+
+
+def sleep_until(seconds: float, over: Callable[[], bool]) -> None:
+    """Wait until the time has passed, the process is stopped or a condition holds.
+
+    Args:
+        seconds: Time to wait, in seconds.
+        over: Function that ends the wait if it returns True.
+    """
+    end = time.monotonic() + seconds
+    while not (stopped() or over()) and (seconds_left := end - time.monotonic()) > 0:
+        time.sleep(min(seconds_left, POLL_S))

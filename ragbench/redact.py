@@ -1,4 +1,4 @@
-"""Remove keys and invalid characters from text before it is stored or printed."""
+"""Values as they are stored or printed: as JSON, without keys and invalid characters."""
 
 import json
 import os
@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 from urllib.parse import quote, quote_plus
+
+from pydantic_core import to_jsonable_python
 
 _KEY_LIKE = re.compile(
     r"\b(?:(?:sk|gsk|xai|hf|pk|rk)[-_]|AIza|(?:key|Bearer|token)[-_ =:]{1,2})[A-Za-z0-9_\-.]{12,}"
@@ -128,3 +130,14 @@ def encodable(value: Any) -> Any:
     JSON may contain half of a surrogate pair, which is not a character and cannot be encoded.
     """
     return each_text(lambda text: text.encode("utf-8", "replace").decode(), value)
+
+
+def jsonable(value: Any) -> Any:
+    """Convert `value` for JSON: objects by their fields or as text, bytes as base 64."""
+    if isinstance(value, set | frozenset):  # Its order differs between processes.
+        value = sorted(value, key=str)
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(jsonable, value))
+    return to_jsonable_python(value, fallback=str, bytes_mode="base64")

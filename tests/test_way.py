@@ -9,7 +9,7 @@ from benchmarks.way import Way, followed
 from tests.fake_server import FakeServer, plausible
 
 #: Number that may only become smaller.
-MOST_FILES = 38
+MOST_FILES = 30
 
 
 def test_question_to_vanilla_passes_a_bounded_number_of_files(

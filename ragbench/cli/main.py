@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from ragbench import __version__, stopping
+from ragbench import __version__
+from ragbench.context import stop_all, stopped
 from ragbench.redact import redact
 
 if TYPE_CHECKING:
@@ -218,9 +219,9 @@ def _stop_on_interrupt() -> None:
     """Make Ctrl-C stop all calls, and a second one the process, unless it is ignored."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if stopping.stopped():
+        if stopped():
             os._exit(130)
-        stopping.stop_all()
+        stop_all()
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

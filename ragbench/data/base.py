@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import dspy
-from pydantic_core import to_jsonable_python
 
 from ragbench.data.values import plain
 from ragbench.errors import ConfigError
@@ -117,17 +116,6 @@ def _plain(value: Any) -> Any:
     if converted is value:  # Includes sets: their order differs between processes.
         raise TypeError(f"{type(value).__name__} {repr(value)[:80]}")
     return converted
-
-
-def jsonable(value: Any) -> Any:
-    """Convert `value` for JSON: objects by their fields or as text, bytes as base 64."""
-    if isinstance(value, set | frozenset):  # Its order differs between processes.
-        value = sorted(value, key=str)
-    if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return list(map(jsonable, value))
-    return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 
 
 #: Fields of an example that are derived from the others.

@@ -12,7 +12,7 @@ from typing import Any
 
 import dspy
 
-from ragbench.data.base import jsonable
+from ragbench.redact import jsonable
 from ragbench.text_normalization import estimate_tokens, first_tokens
 
 #: Minimum tokens of a trimmed list item. Shorter items are dropped.

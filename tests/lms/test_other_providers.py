@@ -12,8 +12,7 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench import stopping
-from ragbench.context import Deadline, current, use
+from ragbench.context import Deadline, allow_calls, current, stop_all, use
 from ragbench.ledger import OpenLedger, open_ledger
 from ragbench.lms.calls import CallRefusedError, Limits, QuestionTimeoutError, spending
 from ragbench.lms.factory import make_lm
@@ -43,7 +42,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     yield
-    stopping.reset()
+    allow_calls()
 
 
 def test_limits_the_questions_time_and_a_stop_hold() -> None:
@@ -56,7 +55,7 @@ def test_limits_the_questions_time_and_a_stop_hold() -> None:
         deadline = Deadline(0.5, at=time.monotonic() + 0.5)
         with use(replace(current(), deadline=deadline)), pytest.raises(QuestionTimeoutError):
             lm("slow")
-        stopping.stop_all()
+        stop_all()
         with pytest.raises(CallRefusedError):
             lm("three")
     assert len(server.hits) == 2

@@ -30,9 +30,8 @@ from typing import Any
 import dspy
 from dspy import AdapterParseError, CodeInterpreterError, LMError
 
-from ragbench import stopping
-from ragbench.context import current, use
-from ragbench.data.base import as_json, jsonable
+from ragbench.context import current, stopped, use
+from ragbench.data.base import as_json
 from ragbench.errors import (
     DataError,
     LimitsError,
@@ -54,11 +53,10 @@ from ragbench.lms.calls import (
     unmetered_reason,
 )
 from ragbench.logs import fields, get
-from ragbench.metrics.efficiency import as_if
 from ragbench.programs.core.program import done_so_far
 from ragbench.programs.core.question_state import CurrentExample
 from ragbench.record import CUT_OFF, Call, Fact, Failure, Ledger, Record, ShownPassage
-from ragbench.redact import redact
+from ragbench.redact import jsonable, redact
 from ragbench.user_code import contained, message_of
 
 _log = get(__name__)
@@ -109,13 +107,14 @@ def ask_all(
     threads = min(config.workers, len(todo))
     over = threading.Event()
 
-    def ask_one(example: dspy.Example) -> None:
+    def ask_one(example: dspy.Example) -> Record | None:
+        """Write and return the record of one question, or None if nothing was spent."""
         check_limits()
         also = partial(store.file_call, example.qid)
         record = ask(run_context.program, example, also=also, keep=keep)
         if record.cut_off and not record.ledger.calls:
             check_limits()  # Nothing was spent, so nothing is recorded.
-            return
+            return None
         try:
             store.write(record)
         except RunError as error:
@@ -123,17 +122,20 @@ def ask_all(
             raise RunError(f"{error}{spent}") from None
         if record.cut_off:
             check_limits()
-        else:
-            on_record(record)
+        return record
 
     def work() -> None:
-        while not (over.is_set() or stopping.stopped()):
+        while not (over.is_set() or stopped()):
             with lock:
                 example = next(waiting, None)
             if example is None:
                 return
             try:
-                ask_one(example)
+                record = ask_one(example)
+                if record is not None:
+                    _log.info("question ended", extra=_summary(record))
+                    if not record.cut_off:
+                        on_record(record)
             except BaseException:
                 over.set()
                 raise
@@ -205,13 +207,16 @@ def ask(
         record = make_record(
             example, prediction, ledger, latency_s=latency, failure=failure, alignment=alignment
         )
-        spent = as_if(record)
-        log_fields = fields(
-            scores=record.scores, stop_reason=record.stop_reason, calls=spent.calls,
-            tokens=spent.tokens, seconds=record.latency_s,
-        )  # fmt: skip
-        _log.info("question ended", extra=log_fields)
     return record
+
+
+def _summary(record: Record) -> dict[str, Any]:
+    """Return the fields of `record` in the log."""
+    spent = record.ledger.as_if
+    return fields(
+        qid=record.qid, scores=record.scores, stop_reason=record.stop_reason, calls=spent.calls,
+        tokens=spent.tokens, seconds=record.latency_s,
+    )  # fmt: skip
 
 
 def classify(error: BaseException) -> Failure:
@@ -287,8 +292,11 @@ def _extra(example: dspy.Example, prediction: dspy.Prediction) -> dict[str, Any]
     for name, value in example.items():
         if name not in _EXAMPLE_FIELDS:
             extra[name] = value
-    if extra:
-        extra = json.loads(as_json(extra))
+    try:
+        text = json.dumps(extra, sort_keys=True)
+    except (TypeError, ValueError):  # values of other libraries
+        text = as_json(extra)
+    extra = json.loads(text)
     if outputs := prediction.get("outputs"):
         extra["outputs"] = jsonable(outputs)
     return extra

@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from ragbench import __version__, stopping, user_code
+from ragbench import __version__, user_code
+from ragbench.context import allow_calls, stop_all
 from ragbench.errors import LMUnavailableError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.config import RunConfig
 from ragbench.experiments.runs.asking import ask_all
@@ -94,8 +95,8 @@ def run_shard(job: Job, send: Send) -> None:
 
 def stream_shard(job: Job) -> Iterator[Message]:
     """Yield the messages of a shard, in a process of Ray."""
-    stopping.reset()  # The process may have run another shard before.
-    signal.signal(signal.SIGINT, lambda *_: stopping.stop_all())  # so Ray tells it to stop
+    allow_calls()  # The process may have run another shard before.
+    signal.signal(signal.SIGINT, lambda *_: stop_all())  # so Ray tells it to stop
     sent: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
 
     def run() -> None:
@@ -133,7 +134,7 @@ def main() -> None:
 
     with own, suppress(EOFError):  # The command ended without a run.
         job = own.recv()
-        signal.signal(signal.SIGTERM, lambda *_: stopping.stop_all())
+        signal.signal(signal.SIGTERM, lambda *_: stop_all())
         run_shard(job, send)
     with suppress(ChildProcessError):  # The first process waits for those that it forked.
         while True:

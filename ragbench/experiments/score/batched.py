@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ragbench import stopping
+from ragbench.context import sleep_until, stopped
 from ragbench.errors import RunError
 from ragbench.experiments.score.asking import Session, ask_once
 from ragbench.lms.batch import SERVICES, BatchClient, BatchFailedError, Item, most, used
@@ -129,8 +129,8 @@ class BatchRunner:
         """Wait for the replies of `batch`, save them, and return their usage."""
         wait = self.session.asking.wait_s
         while (replies := self._look(batch["id"])) is None:
-            stopping.sleep(wait, over=lambda: False)
-            if stopping.stopped():
+            sleep_until(wait, over=lambda: False)
+            if stopped():
                 raise KeyboardInterrupt
             wait = min(1.5 * wait, 60.0)
         ours = {key: replies.get(key, _NO_RESULT) for key in batch["items"].values()}

@@ -32,8 +32,7 @@ import certifi
 from dspy import lm15
 from dspy.lm15 import LM15Error
 
-from ragbench import stopping
-from ragbench.context import current
+from ragbench.context import POLL_S, current, cut_off, stopped
 from ragbench.errors import LMSetupError
 
 #: Longest reply that is read. Answers are some kilobytes.
@@ -94,7 +93,7 @@ class HttpClient:
             lm15.TransportError: there is none, it is too long, or the process was stopped.
             lm15.InvalidRequestError: it is a redirect.
         """
-        if stopping.stopped():
+        if stopped():
             raise _unsent(lm15.TransportError("the command was stopped"))
         deadline = current().deadline
         end = time.monotonic() + self.timeout_s
@@ -369,8 +368,8 @@ class _Connection:
     def receive(self, buffer: Any) -> int:
         """Read some bytes into `buffer` and return their number, 0 at the end."""
         assert self._socket is not None
-        while (seconds := self.end - time.monotonic()) > 0 and not stopping.cut_off():
-            self._socket.settimeout(min(seconds, stopping.POLL_S))
+        while (seconds := self.end - time.monotonic()) > 0 and not cut_off():
+            self._socket.settimeout(min(seconds, POLL_S))
             try:
                 size = self._socket.recv_into(buffer)
             except TimeoutError:

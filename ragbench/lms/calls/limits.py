@@ -20,8 +20,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from dspy import LMError
 
-from ragbench import stopping
-from ragbench.context import Deadline, current, use
+from ragbench.context import POLL_S, Deadline, current, sleep_until, stopped, use
 from ragbench.errors import ConfigError, RagbenchError, StoppedError
 from ragbench.ledger import current_ledger
 from ragbench.record import Call, FailedAttempts, billed, was_sent
@@ -287,11 +286,11 @@ class Scope:
 
     def over(self) -> bool:
         """Return True if no further attempt may be made."""
-        return self._late() or stopping.stopped() or any(block.stopped_by for block in self.spent)
+        return self._late() or stopped() or any(block.stopped_by for block in self.spent)
 
     def check(self) -> None:
         """Raise CallRefusedError if a limit, a stop or the question's time forbids an attempt."""
-        if stopping.stopped():
+        if stopped():
             refuse("the command was stopped")
         for block in self.spent:
             if block.stopped_by:
@@ -307,12 +306,12 @@ class Scope:
         """Wait for `seconds`, but not longer than a further attempt is allowed."""
         if self.deadline is not None:
             seconds = min(seconds, self.deadline.at - time.monotonic() + 0.001)
-        stopping.sleep(max(0.0, seconds), self.over)
+        sleep_until(max(0.0, seconds), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
         """Wait a moment on the held `condition`, unless `check` raises. The caller loops."""
         self.check()
-        condition.wait(max(0.0, min(seconds, stopping.POLL_S)))
+        condition.wait(max(0.0, min(seconds, POLL_S)))
         self.check()
 
     @contextmanager
@@ -337,7 +336,7 @@ class Scope:
                         refuse(block.refusal(amount))
                 if fits:
                     break
-                _turn.wait(stopping.POLL_S)
+                _turn.wait(POLL_S)
             for block in self.spent:
                 block.under_way.append(reservation)
         try:

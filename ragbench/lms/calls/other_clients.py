@@ -25,6 +25,7 @@ from dspy.lm15 import (
     Usage,
 )
 
+from ragbench.context import POLL_S
 from ragbench.dspy_private import private
 from ragbench.errors import LMSetupError
 from ragbench.lms.calls.client import Client, Wire, openai_compatible
@@ -34,7 +35,6 @@ from ragbench.lms.calls.refusals import classed
 from ragbench.lms.headers import sent_headers
 from ragbench.lms.local import SLOTS, LocalServer
 from ragbench.lms.specs import HostedSpec
-from ragbench.stopping import POLL_S
 
 
 class LocalClient(Client):

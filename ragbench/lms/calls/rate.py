@@ -19,9 +19,9 @@ from time import monotonic
 
 from dspy.lm15 import RateLimitError
 
+from ragbench.context import POLL_S
 from ragbench.ledger import count
 from ragbench.lms.calls.limits import Attempt
-from ragbench.stopping import POLL_S
 
 START_OPEN = 8
 #: (Rejections, calls in a row) that form a cluster. If a server rejects every fifth call by
