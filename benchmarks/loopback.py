@@ -9,7 +9,8 @@ _MESSAGE = {
     "role": "assistant",
     "content": "[[ ## answer ## ]]\nParis\n\n[[ ## completed ## ]]",
 }
-_REPLY = {
+#: Body of a chat reply.
+REPLY = {
     "id": "x",
     "object": "chat.completion",
     "created": 0,
@@ -26,7 +27,7 @@ def _response(status: str, body: object) -> bytes:
 
 
 _MODELS = _response("200 OK", {"object": "list", "data": [{"id": "fake"}]})
-_ANSWER = _response("200 OK", _REPLY)
+_ANSWER = _response("200 OK", REPLY)
 _REJECTION = _response("429 Too Many Requests", {"error": {"message": "slow down"}})
 
 

@@ -13,9 +13,8 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ragbench.experiments.plans import Plan
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, asks_servers
 from ragbench.experiments.runs.runner import run
@@ -26,10 +25,13 @@ from ragbench.lms.calls import UNBOUNDED_REPLY, room
 from ragbench.lms.lm import RagbenchLM
 from ragbench.lms.prices import Pricing
 from ragbench.metrics.stats.power import t_quantile
-from ragbench.optimizers import Budget
 from ragbench.programs.core.indexed import index_programs
 from ragbench.ranges import Range
 from ragbench.text_normalization import estimate_tokens
+
+if TYPE_CHECKING:
+    from ragbench import optimizers
+    from ragbench.experiments.plans import Plan
 
 #: Questions from which a mean is measured.
 LEAST = 3
@@ -326,7 +328,7 @@ def run_pilot(run_context: RunContext, n: int, watch: ProgressListener = SILENT)
     return run(replace(run_context, examples=examples), watch=watch, title=run_context.title)
 
 
-def budget_of(plan: Plan) -> Budget | None:
+def budget_of(plan: Plan) -> optimizers.Budget | None:
     """Return the program runs of the search by the optimizer's formula; None if it has none."""
     return plan.optimizer.estimate(plan.size)
 
@@ -338,6 +340,8 @@ def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
         plan: The compile.
         cost: Cost of a program run. None takes that of the training run, if it was run.
     """
+    from ragbench.optimizers import Budget  # slow to import
+
     optimizer = plan.optimizer
     size = plan.size
     search = budget_of(plan)

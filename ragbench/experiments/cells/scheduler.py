@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dspy
 
 from ragbench.errors import ConfigError, LimitsError, RagbenchError, RunError, StoppedError
 from ragbench.experiments.cells.cell import Cell, Kind, Outcome, write_experiment
-from ragbench.experiments.compile import compile_program
-from ragbench.experiments.plans import Plan, make_plan
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, ready, same_retrieval
 from ragbench.experiments.runs.runner import run
@@ -21,6 +19,9 @@ from ragbench.experiments.runs.summary import HEADLINE
 from ragbench.lms.calls import Limits, spending
 from ragbench.logs import get
 from ragbench.redact import redact
+
+if TYPE_CHECKING:
+    from ragbench.experiments.plans import Plan
 
 _log = get(__name__)
 
@@ -56,6 +57,8 @@ class Contexts:
                 run_context = self.build(cell)
                 plan = None
                 if cell.settings:
+                    from ragbench.experiments.plans import make_plan  # imports the optimizers
+
                     plan = make_plan(cell.uncompiled, cell.settings, like=run_context)
                 yield cell, run_context, plan
             except RagbenchError as error:
@@ -164,6 +167,8 @@ class Scheduler(Contexts):
         return Outcome(cell, "done", run=evaluation)
 
     def _compile(self, cell: Cell, run_context: RunContext) -> None:
+        from ragbench.experiments.compile import compile_program
+
         assert cell.settings is not None
         if cell.program in self._compiled:
             if error := self._compiled[cell.program]:
