@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ragbench.errors import ConfigError, RunError, UnknownNameError, needs_extra
-from ragbench.experiments.predictions import write_predictions
+from ragbench.experiments.predictions import FILES, write_predictions
 from ragbench.experiments.report.table import safe_cell
 from ragbench.experiments.store import RunFolder, repeats_in
 from ragbench.metrics import get_metric
@@ -192,61 +192,33 @@ def _amounts(record: Record) -> dict[str, Any]:
     return row
 
 
-def to_csv(runs: Sequence[ExportedRun], output: Output) -> str:
-    """Write the table as CSV, with lists as JSON.
-
-    Args:
-        runs: The runs.
-        output: File to write.
-
-    Returns:
-        A line with the path and the number of questions.
-    """
+def _csv(runs: Sequence[ExportedRun]) -> bytes:
+    """Return the table as CSV, with lists as JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns_of(runs))
-    rows = list(rows_of(runs))
-    for row in rows:
+    for row in rows_of(runs):
         cells = []
         for value in row.values():
             if isinstance(value, list):
                 value = json.dumps(value, ensure_ascii=False)
             cells.append(safe_cell(value))
         writer.writerow(cells)
-    output.write(out.getvalue().encode("utf-8", "replace"))
-    return f"{output.path}: {len(rows)} questions"
+    return out.getvalue().encode("utf-8", "replace")
 
 
-def to_jsonl(runs: Sequence[ExportedRun], output: Output) -> str:
-    """Write each complete record with the name of its run as JSON Lines.
-
-    Args:
-        runs: The runs.
-        output: File to write.
-
-    Returns:
-        A line with the path and the number of questions.
-    """
+def _jsonl(runs: Sequence[ExportedRun]) -> bytes:
+    """Return each complete record with the name of its run as JSON Lines."""
     lines = []
     for run in runs:
         for record in run.records:
-            lines.append(
-                json.dumps({"run": run.name, **record.to_dict()}, ensure_ascii=False, default=str)
-            )
-    output.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
-    return f"{output.path}: {len(lines)} questions"
+            row = {"run": run.name, **record.to_dict()}
+            lines.append(f"{json.dumps(row, ensure_ascii=False, default=str)}\n")
+    return "".join(lines).encode("utf-8", "replace")
 
 
-def to_parquet(runs: Sequence[ExportedRun], output: Output) -> str:
-    """Write the table as Parquet, with lists as lists.
-
-    Args:
-        runs: The runs.
-        output: File to write.
-
-    Returns:
-        A line with the path and the number of questions.
-    """
+def _parquet(runs: Sequence[ExportedRun]) -> bytes:
+    """Return the table as Parquet, with lists as lists."""
     with needs_extra("Parquet"):
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -259,29 +231,18 @@ def to_parquet(runs: Sequence[ExportedRun], output: Output) -> str:
         "json": pa.string(),
     }
     schema = pa.schema([(name, types[kind]) for name, kind in columns_of(runs).items()])
-    table = pa.Table.from_pylist(list(rows_of(runs)), schema=schema)
     out = io.BytesIO()
-    pq.write_table(table, out)
-    output.write(out.getvalue())
-    return f"{output.path}: {table.num_rows} questions"
+    pq.write_table(pa.Table.from_pylist(list(rows_of(runs)), schema=schema), out)
+    return out.getvalue()
 
 
-def _official(target: str) -> Callable[[Sequence[ExportedRun], Output], str]:
-    def to_official(runs: Sequence[ExportedRun], output: Output) -> str:
-        return write_predictions(target, [run.records for run in runs], output)
-
-    return to_official
-
-
-#: Maps each format to the function that writes it.
-TARGETS: dict[str, Callable[[Sequence[ExportedRun], Output], str]] = {
-    "parquet": to_parquet,
-    "csv": to_csv,
-    "jsonl": to_jsonl,
-    "hotpotqa": _official("hotpotqa"),
-    "2wiki": _official("2wiki"),
-    "musique": _official("musique"),
+_TABLES: dict[str, Callable[[Sequence[ExportedRun]], bytes]] = {
+    "parquet": _parquet,
+    "csv": _csv,
+    "jsonl": _jsonl,
 }
+#: Formats of `export_runs`: tables, and the files of official scripts.
+TARGETS = (*_TABLES, *FILES)
 
 
 def export_runs(
@@ -314,6 +275,9 @@ def export_runs(
     output = Output(path, "export", force)
     output.check()
     try:
-        return TARGETS[target](runs, output)
+        if target in FILES:
+            return write_predictions(target, [run.records for run in runs], output)
+        output.write(_TABLES[target](runs))
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror or error}") from None
+    return f"{path}: {sum(len(run.records) for run in runs)} questions"

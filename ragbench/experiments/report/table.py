@@ -114,15 +114,13 @@ class Column:
             return "-"
         if self.kind == "text" or isinstance(value, str):
             text = printable(str(value))
-            cut = self.most and len(text) > self.most
-            if cut:
+            if self.most and len(text) > self.most:
                 return f"{text[: self.most - 3]}..."
             return text
         render = _SHOWN[self.kind]
         text = render(value)
-        short = (
-            (narrow or self.narrow) and self.kind in ("score", "mean", "gain") and abs(value) < 1
-        )
+        narrow = narrow or self.narrow
+        short = narrow and self.kind in ("score", "mean", "gain") and abs(value) < 1
         if short:
             text = _without_zero(text)
         low, high = map(row.get, ends_of(self.name))
@@ -183,14 +181,12 @@ class Table:
         fields = self.fields
         records = []
         for row in self.rows:
-            records.append({name: _without_sign_of_zero(row.get(name)) for name in fields})
+            record = {name: row.get(name) for name in fields}
+            for name, value in record.items():
+                if isinstance(value, float):
+                    record[name] = value + 0.0  # -0.0 + 0.0 is 0.0.
+            records.append(record)
         return records
-
-
-def _without_sign_of_zero(value: Any) -> Any:
-    if isinstance(value, float):
-        return value + 0.0  # -0.0 + 0.0 is 0.0
-    return value
 
 
 def _without_zero(text: str) -> str:
@@ -272,7 +268,7 @@ def on_terminal(table: Table, room: int) -> str:
     """Format a table for a terminal.
 
     To fit, intervals are shortened first. Then cells are wrapped between words, and columns are
-    omitted. If that is not enough, each row becomes a block of lines.
+    omitted. Columns without a priority stay, even if lines are longer than `room`.
 
     Args:
         table: The table.
@@ -283,13 +279,9 @@ def on_terminal(table: Table, room: int) -> str:
     left_out = list[str]()
     narrow = bool(room) and _width(_cells(table, columns), len) > room
     while narrow and _width(_cells(table, columns, narrow=True), _longest) > room:
-        droppable = []
-        for column in columns:
-            if column.drop:
-                droppable.append(column)
-        if not droppable:
-            return _blocks(table, room)
-        gone = max(droppable, key=lambda c: (_same(table, c), c.drop))
+        gone = max(columns, key=lambda c: (c.drop > 0, _same(table, c), c.drop))
+        if not gone.drop:
+            break
         columns.remove(gone)
         left_out.append(gone.heading)
     cells = _cells(table, columns, narrow=narrow)
@@ -359,28 +351,6 @@ def _justified(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[b
     return cells
 
 
-def _padded(row: Sequence[str], widths: Sequence[int], flush_left: Sequence[bool]) -> str:
-    return f"| {' | '.join(_justified(row, widths, flush_left))} |"
-
-
-def _rule(widths: Sequence[int]) -> str:
-    return f"|{'|'.join('-' * (width + 2) for width in widths)}|"
-
-
-def _blocks(table: Table, room: int) -> str:
-    """Return each row as lines of "heading  value", for tables too wide for any terminal."""
-    width = max(len(column.heading) for column in table.columns)
-    lines: list[str] = []
-    for row in table.rows:
-        for column in table.columns:
-            head, *tail = wrapped(column.cell(row), max(1, room - width - 2))
-            lines.append(f"{column.heading:<{width}}  {head}".replace(_TIED, " "))
-            for line in tail:
-                lines.append(f"{'':<{width}}  {line}".replace(_TIED, " "))
-        lines.append("")
-    return "\n".join(lines)
-
-
 def wrapped(text: str, width: int) -> list[str]:
     """Wrap text at blanks only.
 
@@ -403,8 +373,11 @@ def _markdown(table: Table) -> str:
         cells.append([c.translate(escaped) for c in row])
     widths = [min(max(map(len, column)), _MOST_PADDING) for column in zip(*cells, strict=True)]
     flush_left = [column.kind == "text" for column in table.columns]
-    head, *lines = (_padded(row, widths, flush_left) for row in cells)
-    return "\n".join([head, _rule(widths), *lines])
+    rows = []
+    for row in cells:
+        rows.append(f"| {' | '.join(_justified(row, widths, flush_left))} |")
+    rule = "-|-".join("-" * width for width in widths)
+    return "\n".join([rows[0], f"|-{rule}-|", *rows[1:]])
 
 
 def _latex(table: Table) -> str:

@@ -67,9 +67,7 @@ _PUT_SCORES = f"INSERT OR REPLACE INTO scores SELECT id, ?, ? {_ANSWER}"
 _PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_FACTS_OF_ANSWER = f"INSERT OR REPLACE INTO facts SELECT id, {'?, ' * 6}? {_ANSWER}"
 #: Adds the facts of the latest record of a question.
-_ADD_FACTS = (
-    f"INSERT OR REPLACE INTO facts SELECT max(id), {'?, ' * 6}? FROM records WHERE qid = ?"
-)
+_ADD_FACTS = f"INSERT OR REPLACE INTO facts SELECT max(id), {'?, ' * 6}? FROM records WHERE qid = ?"
 #: Records whose facts are written together.
 _MOST_WAITING = 100
 #: Maximum number of ids of saved texts in memory.
