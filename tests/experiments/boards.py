@@ -11,9 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ragbench.experiments.cells.choose import replay
 from ragbench.experiments.cells.verdict import reread
-from ragbench.experiments.choose.racing import Rule
 from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.report.page import make_board, write_page
 from ragbench.experiments.runs.summary import reopen
@@ -73,14 +71,6 @@ def eight(folder: Path) -> None:
     program_run(folder / "ircot-compiled", "ircot", compiled=True)
     model = "openai/m-large@127.0.0.1:7411/v1"
     program_run(folder / "import", "react", model=model, more=0.1)
-
-
-def two_lms(folder: Path) -> None:
-    """Four programs by each of two LMs, one of which three servers give."""
-    for number, name in enumerate(["vanilla", "ircot", "react", "lookahead"]):
-        program_run(folder / f"small-{name}", name)
-        model = f"openai/m-large@10.0.0.{number}:8000/v1"
-        program_run(folder / f"large-{name}", name, model=model, more=0.12)
 
 
 def unpriced(folder: Path) -> None:
@@ -185,29 +175,13 @@ def sweep(folder: Path, n: int = 60, programs: Sequence[str] = FOUR) -> None:
     (folder / "experiment.json").write_text(json.dumps(whole))
 
 
-def race(folder: Path) -> None:
-    """A race of four programs over 240 questions, run again from their records."""
-    runs = {}
-    for name in ("vanilla", "react", "lookahead", "direct"):
-        runs[name] = reopen(program_run(folder / "cells" / name, name, n=240))
-    choice = replay(runs, rule=Rule(min_gain=0.1))
-    whole = {"version": 1, "kind": "choose", "results": choice.to_dict()}
-    (folder / "experiment.json").write_text(json.dumps(whole, default=str))
-
-
 BOARDS: dict[str, Callable[[Path], Any]] = {
-    "eight": eight, "two_lms": two_lms, "unpriced": unpriced, "few": few, "verdict": verdict,
-    "sweep": sweep, "race": race,
+    "eight": eight, "unpriced": unpriced, "few": few, "verdict": verdict, "sweep": sweep,
 }  # fmt: skip
 
 
-def main(folder: Path) -> None:
-    """Write the runs and the page of every board into `folder`."""
-    for name, make in BOARDS.items():
-        if not (folder / name).exists():
-            make(folder / name)
-        write_page(make_board([folder / name]), folder / f"{name}.html")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    for board, make in BOARDS.items():
+        place = Path(sys.argv[1]) / board
+        make(place)
+        write_page(make_board([place]), place.with_suffix(".html"))

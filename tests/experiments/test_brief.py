@@ -8,7 +8,6 @@ import pytest
 from ragbench.cli.printing import show
 from ragbench.experiments.compare.comparisons import compare_all
 from ragbench.experiments.report.matrix import sweep_section
-from ragbench.experiments.report.table import counted
 from ragbench.experiments.runs.summary import reopen
 from tests.experiments.boards import program_run, sweep
 from tests.experiments.scored_runs import answered, make_run
@@ -51,39 +50,26 @@ def nine(tmp_path: Path) -> list[Path]:
     return folders
 
 
-@pytest.mark.parametrize(("words", "most"), [("recommend", 17), ("show", 17)])
-def test_nine_systems_take_17_lines_of_80_columns(
-    words: str, most: int, nine: list[Path], terminal: Command
-) -> None:
-    code, out, err = terminal(words, *nine)
-    assert code == 0, err
-    lines = out.splitlines()
-    assert len(lines) <= most, out
-    assert max(map(len, lines)) <= 80, out
-    for letter in "ABCDEFGHI":
-        assert sum(line.startswith(f"{letter}  ") for line in lines) == 1, out
-
-
-def test_names_lists_the_full_name_and_lm_of_each_letter(
+def test_nine_systems_take_17_lines_of_80_columns_and_all_with_wide_and_names(
     nine: list[Path], terminal: Command
 ) -> None:
-    out = " ".join(terminal("show", *nine, "--names")[1].split())
-    assert "openai/large" in out
-    assert "openai/large" not in terminal("show", *nine)[1]
-    for name in SYSTEMS:
-        assert name.split()[0] in out
-
-
-def test_wide_shows_every_column(nine: list[Path], terminal: Command) -> None:
-    brief = terminal("recommend", *nine)[1]
+    for words in ("recommend", "show"):
+        code, out, err = terminal(words, *nine)
+        assert code == 0, err
+        lines = out.splitlines()
+        assert len(lines) <= 17, out
+        assert max(map(len, lines)) <= 80, out
+        for letter in "ABCDEFGHI":
+            assert sum(line.startswith(f"{letter}  ") for line in lines) == 1, out
+        assert "p (Holm)" not in out
+        assert "openai/large" not in out
     whole = terminal("recommend", *nine, "--wide")[1]
+    named = " ".join(terminal("show", *nine, "--names")[1].split())
     assert "p (Holm)" in whole
-    assert "p (Holm)" not in brief
+    assert "openai/large" in named
     for name in SYSTEMS:
         assert name in whole
-
-
-def test_compare_is_one_table(nine: list[Path], terminal: Command) -> None:
+        assert name.split()[0] in named
     code, out, err = terminal("compare", *nine[:2])
     assert code == 0, err
     lines = out.splitlines()
@@ -93,10 +79,6 @@ def test_compare_is_one_table(nine: list[Path], terminal: Command) -> None:
     assert [head for head in heads if head in ("EM", "F1", "calls", "tokens", "seconds")] == [
         "EM", "F1", "calls", "tokens", "seconds",
     ]  # fmt: skip
-
-
-def test_counted_names_one_thing_in_the_singular() -> None:
-    assert (counted(1, "test"), counted(1200, "test")) == ("1 test", "1,200 tests")
 
 
 def test_a_sweep_of_24_cells_takes_20_lines_of_80_columns(

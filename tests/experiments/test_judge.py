@@ -72,6 +72,14 @@ def test_unreadable_reply_is_asked_again_then_unscored(folder: Folder, reply: Re
     assert (len(lm.asked), scored.summary["scores"]["judge"]["n"]) == (3, 1)
     tries = [a.request.config.temperature for a in lm.asked if "Chad" in a.inputs["answer"]]
     assert tries == [0.0, 0.7]  # the same again could come from a cache
+    unread = judge_of(lambda asked: "no idea", schema=False)
+    run = folder(
+        answered("q1", "Norway"), answered("q2", "Chad", passages=[], in_context=[]),
+        replace(failure(), qid="q3"),
+    )  # fmt: skip
+    for rule in ("ragbench", "grounding"):
+        scores = scored_by(run, unread, rule).summary["scores"]
+        assert not {"judge", "chain_fidelity_judged", "hallucination_rate_judged"} & scores.keys()
 
 
 def test_what_the_provider_failed_or_a_limit_left_is_asked_next_time(folder: Folder) -> None:
@@ -116,15 +124,6 @@ def test_judge_repeats_score_by_the_mean_and_print_changed_verdicts(
     assert len(lm.asked) == 6
     out = command("score", run)[1]
     assert "judged 3 times: the verdict of 1 of 2 answers changed (50%)" in out
-
-
-def test_a_judge_without_a_readable_reply_leaves_no_metric(folder: Folder) -> None:
-    unread = judge_of(lambda asked: "no idea", schema=False)
-    no_passages = answered("q2", "Chad", passages=[], in_context=[])
-    run = folder(answered("q1", "Norway"), no_passages, replace(failure(), qid="q3"))
-    for rule in ("ragbench", "grounding"):
-        scores = scored_by(run, unread, rule).summary["scores"]
-        assert not {"judge", "chain_fidelity_judged", "hallucination_rate_judged"} & scores.keys()
 
 
 def test_a_model_does_not_judge_itself_unless_told(folder: Folder) -> None:
@@ -259,15 +258,14 @@ def test_claims_fill_two_metrics(folder: Folder, command: Any) -> None:
     assert "| chain_fidelity_judged " in out
 
 
-@pytest.mark.parametrize("reply", [{"verdicts": ["supported"]}, {"verdicts": ["yes", "no"]}, "hm"])
-def test_labels_that_do_not_fit_leave_the_question_unscored(folder: Folder, reply: Reply) -> None:
-    lm = judge_of(lambda asked: reply, schema=False)
-    found = scored_by(folder(answered("q1", "yes", steps=thought(SAID))), lm, "grounding")
-    assert found.records[0].scores["chain_fidelity_judged"] is None
-    assert found.summary["judges"]["grounding"]["unscored"] == len(lm.asked) == 2
-
-
-def test_many_claims_are_asked_about_in_parts(folder: Folder) -> None:
+def test_many_claims_are_asked_in_parts_and_labels_that_do_not_fit_are_unscored(
+    folder: Folder,
+) -> None:
+    for reply in ({"verdicts": ["supported"]}, {"verdicts": ["yes", "no"]}, "hm"):
+        lm = judge_of(lambda asked, reply=reply: reply, schema=False)
+        found = scored_by(folder(answered("q1", "yes", steps=thought(SAID))), lm, "grounding")
+        assert found.records[0].scores["chain_fidelity_judged"] is None
+        assert found.summary["judges"]["grounding"]["unscored"] == len(lm.asked) == 2
     said = " ".join(f"Claim {n} is about {'a boat' if n % 3 else 'Oslo'}." for n in range(20))
     run, lm = folder(answered("q1", "yes", steps=thought(said))), labelling("boat")
     assert scored_by(run, lm, "grounding").records[0].scores["chain_fidelity_judged"] == 7 / 20
@@ -291,15 +289,12 @@ def explaining(asked: Asked) -> Reply:
 
 def test_a_model_decides_what_rules_cannot(folder: Folder, command: Any) -> None:
     run = folder(
-        answered("q1", "Norway"),
-        answered("q2", "Kongeriket Norge"),  # the same, in another language
-        answered("q3", "Sweden"),
+        answered("q1", "Norway"), answered("q2", "Kongeriket Norge"), answered("q3", "Sweden"),
         answered("q4", "Chad", pids=("p1",)),  # a gold passage is missing: a rule knows
         answered("q5", "A Norw\u00e4y"),  # right in another spelling: a rule knows
-        replace(failure(), qid="q6"),
-        answered("q7", "The kingdom of Norway"),
+        replace(failure(), qid="q6"), answered("q7", "The kingdom of Norway"),
         answered("q8", "Norway Street"),
-    )
+    )  # fmt: skip
     by_rule, lm = causes(run), judge_of(explaining)
     assert {by for _, by in by_rule.values()} == {"rule"}
     assert by_rule["q7"] == by_rule["q8"] == ("reading/among_words", "rule")
@@ -324,18 +319,13 @@ def test_a_model_names_the_mode_of_a_failure_once_and_rules_keep_what_they_know(
     folder: Folder, command: Any
 ) -> None:
     search = {"action": "search", "input": "Red Sky", "observation": "x " * 9000}
+    steps = [{"action": "think", "thought": "It is in Africa."}, {"action": "refine"}]
+    found = [Search("capital of Chad", 2, (("p1", 2.0), ("p9", 1.0)), 0.1)]
     run = folder(
-        answered("q1", "Norway"),
+        answered("q1", "Norway"), answered("q3", "Chad", steps=steps, searches=found),
         answered("q2", "Sweden", steps=[search] * 30, pids=("p1",), stop_reason="max_steps"),
-        answered(
-            "q3",
-            "Chad",
-            steps=[{"action": "think", "thought": "It is in Africa."}, {"action": "refine"}],
-            searches=[Search("capital of Chad", 2, (("p1", 2.0), ("p9", 1.0)), 0.1)],
-        ),
-        answered("q4", "", stop_reason="budget"),
-        replace(failure(), qid="q5"),
-    )
+        answered("q4", "", stop_reason="budget"), replace(failure(), qid="q5"),
+    )  # fmt: skip
 
     def name_mode(hit: Hit) -> str:
         mode = "entity_confusion" if "Africa" in str(hit.body) else "wrong_strategy"
