@@ -38,29 +38,8 @@ def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def written(passages: list[str], fault: int) -> dict[str, object]:
-    """What the writer says of a chain; its `fault` is one of five, or none."""
-    titles = [re.search(r"(Town\w+|Ann \w+) was", text)[1] for text in passages]  # type: ignore[index]
-    facts = {town: (founder, port) for town, founder, port in FACTS}
-    town = titles[0]
-    if len(titles) == 2 and town in facts and facts[town][0] == titles[1]:
-        question, answer = f"Where was the founder of {town} born?", facts[town][1]
-    elif len(titles) == 1 and town in facts:
-        question, answer = f"Who founded {town}?", facts[town][0]
-    else:
-        question, answer = "Is it so?", "nothing"
-    sentences = [text.partition(" | ")[2] for text in passages]
-    if fault == 0:
-        answer = "Atlantis"
-    elif fault == 1:
-        sentences = ["It was so."] * len(sentences)
-    elif fault == 2:
-        question = f"{question} In {answer}?"
-    return {"question": question, "answer": answer, "sentences": sentences}
-
-
 class Model:
-    """Writes with a fault in one draft of five; reads what stands in the passages alone."""
+    """Writes drafts, of which every fifth has a wrong answer, and reads only its passages."""
 
     def __init__(self) -> None:
         self.drafts = 0
@@ -68,20 +47,27 @@ class Model:
     def __call__(self, hit: Hit) -> str:
         if "links" in hit.prompt and "sentences" in hit.prompt:
             self.drafts += 1
-            lines = re.findall(r"(?:Town|Ann )\w+ \| [^\"\\\u00ab\u00bb]+?\.", hit.prompt)
-            return json.dumps(written(lines, self.drafts % 15 // 3 if self.drafts % 5 == 0 else 9))
+            return json.dumps(self.draft(hit.prompt))
         asked = re.search(r"(founder of|founded) (Town\w+)", hit.prompt)
-        answer = ""
-        for town, founder, port in FACTS:
-            if asked is None or asked[2] != town:
-                continue
+        for town, founder, port in FACTS if asked else ():
             named = f"{town} was founded by {founder}." in hit.prompt
             born = f"{founder} was born in {port}." in hit.prompt
-            if asked[1] == "founded" and named:
-                answer = founder
-            elif asked[1] == "founder of" and named and born:
-                answer = port
-        return json.dumps({"answer": answer})
+            if asked[2] == town and named and (born or asked[1] == "founded"):
+                return json.dumps({"answer": founder if asked[1] == "founded" else port})
+        return json.dumps({"answer": ""})
+
+    def draft(self, prompt: str) -> dict[str, object]:
+        passages = re.findall(r"((?:Town|Ann )\w+) \| ([^\"\\\u00ab\u00bb]+?\.)", prompt)
+        town = passages[0][0]
+        facts = {town: (founder, port) for town, founder, port in FACTS}
+        founder, port = facts.get(town, ("", ""))
+        question, answer = f"Who founded {town}?", founder
+        if len(passages) == 2 and passages[1][0] == founder:
+            question, answer = f"Where was the founder of {town} born?", port
+        if self.drafts % 5 == 0:
+            answer = "Atlantis"
+        sentences = [sentence for _, sentence in passages]
+        return {"question": question, "answer": answer, "sentences": sentences}
 
 
 def test_what_is_kept_is_right_and_needs_every_hop(

@@ -141,18 +141,6 @@ CONTENT: dict[str, tuple[Callable[[], str], Callable[[], str]]] = {
         lambda: keep_lm(dspy.LM("openai/a", extra_headers={"X-Mode": "a"})),
         lambda: keep_lm(dspy.LM("openai/a", extra_headers={"X-Mode": "b"})),
     ),
-    "rollout": (
-        lambda: keep_lm(dspy.LM("openai/a", temperature=1.0, rollout_id=1)),
-        lambda: keep_lm(dspy.LM("openai/a", temperature=1.0, rollout_id=2)),
-    ),
-    "kind of model": (
-        lambda: keep_lm(dspy.LM("openai/a")),
-        lambda: keep_lm(dspy.LM("openai/a", model_type="responses")),
-    ),
-    "header of a metered LM": (
-        lambda: keep_lm(rb.make_lm("openai/a", header={"X-Mode": "a"})),
-        lambda: keep_lm(rb.make_lm("openai/a", header={"X-Mode": "b"})),
-    ),
     "settings of a retriever": (
         lambda: keep_retriever(make_retriever("bm25", CORPUS)),
         lambda: keep_retriever(make_retriever("bm25", CORPUS, k1=1.5)),

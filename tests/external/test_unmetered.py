@@ -114,9 +114,8 @@ def test_an_lm_made_in_forward_with_a_limit_ends_the_run_after_one_question(
     assert len(server.hits) == 1
 
 
-@pytest.mark.parametrize("name", ["eval", "sweep"])
-def test_an_lm_made_in_forward_with_a_limit_exits_with_2(
-    name: str, server: FakeServer, command: Any, within: dict[str, Any]
+def test_an_lm_made_in_forward_with_a_limit_ends_a_sweep_with_2(
+    server: FakeServer, command: Any, within: dict[str, Any]
 ) -> None:
     rows = [{"question": f"What is {n}?", "answer": "a", "context": ["a"]} for n in range(9)]
     Path("q.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -129,8 +128,7 @@ def test_an_lm_made_in_forward_with_a_limit_exits_with_2(
         "cache": False,
     }
     Path("cell.yaml").write_text(yaml.safe_dump(fields))
-    words = ["sweep", "cell.yaml"] if name == "sweep" else ["eval", "--config", "cell.yaml"]
-    code, _, said = command(*words, "--max-calls", "9")
+    code, _, said = command("sweep", "cell.yaml", "--max-calls", "9")
     assert code == 2, said
     assert "openai/big is not metered" in " ".join(said.split())
     assert len(server.hits) == 1
