@@ -162,10 +162,24 @@ class FiniteRange(click.FloatRange):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
-    def _describe_range(self) -> str:
-        if self.min is None:
-            return ""
-        return super()._describe_range()
+
+class Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Whole numbers from 1, at most `most`, separated by commas."""
+
+    name = "numbers"
+
+    def __init__(self, most: float = math.inf) -> None:
+        self.most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            numbers = list(map(int, value.split(",")))
+        except ValueError:
+            numbers = [0]
+        if not 1 <= min(numbers) <= max(numbers) <= self.most:
+            upper = "" if math.isinf(self.most) else f" to {self.most}"
+            self.fail(f"{value!r}: give numbers from 1{upper}, such as 2,2,3", param, ctx)
+        return numbers
 
 
 #: Options whose NAME comes from the user or a server, so it is not normalized.

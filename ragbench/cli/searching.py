@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ragbench.cli import options as shared
-from ragbench.cli.command import PATH, command, force_option, option, output_options
+from ragbench.cli.command import PATH, Numbers, command, force_option, option, output_options
 from ragbench.cli.printing import print_table, say
 from ragbench.cli.progress import RunProgress
 from ragbench.cli.user_settings import taken
@@ -21,18 +21,6 @@ from ragbench.settings import DataSettings, QuestionSettings
 #: Default number of passages for a query, and default depths of a measured ranking.
 _SHOWN = 5
 _DEPTHS = [2, 5, 10]
-
-
-def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
-    if value is None:
-        return []
-    try:
-        depths = sorted(set(map(int, value.split(","))))
-    except ValueError:
-        depths = []
-    if not depths or depths[0] < 1:
-        raise click.BadParameter(f"{value!r} is not a list of depths such as 2,5,10")
-    return depths
 
 
 @command(
@@ -55,7 +43,7 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 @option("--run", "run_files", multiple=True, type=PATH, metavar="FILE", group="Retrieval",
         help="Also measure the rankings in FILE, a TREC run or BEIR's JSON. Repeatable. "
         "Without --retriever, only these.")  # fmt: skip
-@option("--k", "ks", callback=_depths, metavar="K,K", group="Retrieval",
+@option("--k", "ks", type=Numbers(), metavar="K,K", group="Retrieval",
         help="Depths at which rankings are measured (default 2,5,10), or the number of "
         "passages to show for QUERY (default 5).")  # fmt: skip
 @option("--out", type=PATH, group="Output",
@@ -66,7 +54,7 @@ def _depths(ctx: click.Context, param: click.Parameter, value: str | None) -> li
 def retrieve_command(
     query: str | None,
     build: bool,
-    ks: list[int],
+    ks: list[int] | None,
     out: Path | None,
     run_files: tuple[Path, ...],
     force: bool,
@@ -85,7 +73,7 @@ def retrieve_command(
     quiet_libraries()
     limits = shared.take_limits(options)
     if build or query is not None:
-        if (build and query is not None) or len(ks) > 1 or (build and ks) or out or run_files:
+        if (build and query is not None) or len(ks or ()) > 1 or (build and ks) or out or run_files:
             raise click.UsageError("QUERY takes one --k, --build none, and neither --run or --out")
         defaults = taken(click.get_current_context())
         for name in QuestionSettings.model_fields.keys() - DataSettings.model_fields.keys():
@@ -93,7 +81,7 @@ def retrieve_command(
                 raise click.UsageError(f"--{name} does not apply to QUERY and --build")
     with spending(limits):
         if not (build or query is not None):
-            _measure(ks or _DEPTHS, out, run_files, force, options)
+            _measure(sorted({*(ks or _DEPTHS)}), out, run_files, force, options)
             return
         config = shared.to_config(**options)
         dataset = load_dataset(config.data_settings())

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ragbench.cli import options as shared
-from ragbench.cli.command import PATH, command, force_option, option
+from ragbench.cli.command import PATH, Numbers, command, force_option, option
 from ragbench.cli.printing import say
 from ragbench.cli.progress import RunProgress
 
@@ -24,7 +24,7 @@ from ragbench.cli.progress import RunProgress
 @click.argument("docs", type=PATH)
 @option("-n", "--questions", type=click.IntRange(1, 10_000), default=60, group="Questions",
         help="Number of questions to keep.")  # fmt: skip
-@option("--hops", default="2,2,3,2,4,1", metavar="N,N,...", group="Questions",
+@option("--hops", default="2,2,3,2,4,1", type=Numbers(4), metavar="N,N,...", group="Questions",
         help="Number of hops of successive questions. Range: 1 to 4.")  # fmt: skip
 @option("-o", "--output", type=PATH, default=Path("questions.jsonl"), group="Output",
         help="File to write.")  # fmt: skip
@@ -42,7 +42,7 @@ from ragbench.cli.progress import RunProgress
 def questions_command(
     docs: Path,
     questions: int,
-    hops: str,
+    hops: list[int],
     output: Path,
     page: Path | None,
     workers: int,
@@ -64,13 +64,12 @@ def questions_command(
     from ragbench.logs import quiet_libraries
     from ragbench.outputs import Output
 
-    lengths = _hops(hops)
     limits = shared.take_limits(options)
     # Passage ids must equal those of later runs over the same documents.
     options |= {"dataset": "jsonl", "corpus_file": docs, "setting": "pooled"}
     config = shared.to_config(program="direct", **options)
     seed = config.data_settings().split_seed or 0
-    request = Request(questions, lengths, seed, workers, config.adapter)
+    request = Request(questions, tuple(hops), seed, workers, config.adapter)
     passages = list(read_corpus(config.data_settings()))
     page_output = Output(page, "questions", force) if page else None
     if page_output is not None:
@@ -95,18 +94,6 @@ def questions_command(
     if page_output is not None:
         write_page(written.rows, page_output)
         say(f"{page}: open it in a browser to keep, drop and edit")
-
-
-def _hops(text: str) -> tuple[int, ...]:
-    from ragbench.errors import ConfigError
-
-    try:
-        hops = tuple(map(int, text.split(",")))
-    except ValueError:
-        hops = ()
-    if not hops or not all(1 <= hop <= 4 for hop in hops):
-        raise ConfigError(f"--hops {text!r}: give numbers from 1 to 4, such as 2,2,3")
-    return hops
 
 
 def _estimate(request: Any, passages: int) -> list[str]:

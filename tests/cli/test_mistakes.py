@@ -57,6 +57,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("eval --config nowhere", "no config 'nowhere'"),
         ("evl", "did you mean eval"),
         ("ask Who? --docs absent", "absent"),
+        ("questions docs --hops 2,7", "give numbers from 1 to 4"),
+        ("retrieve --k 0", "give numbers from 1, such as"),
         ("show run nowhere", "not a run folder"),
     ],
 )
