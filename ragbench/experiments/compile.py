@@ -20,13 +20,7 @@ from ragbench.context import current, use
 from ragbench.errors import RunError
 from ragbench.experiments import artifacts, outcomes, store
 from ragbench.experiments.config import CompileConfig, RunConfig
-from ragbench.experiments.estimates import (
-    LEAST,
-    EstimatedUsage,
-    budget_of,
-    estimate_compile,
-    question_cost,
-)
+from ragbench.experiments.estimates import LEAST, EstimatedUsage, estimate_compile, question_cost
 from ragbench.experiments.outcomes import Outcome
 from ragbench.experiments.plans import Plan, claim, make_plan
 from ragbench.experiments.progress import SILENT, Forecast, ProgressListener
@@ -77,7 +71,7 @@ def compile_program(
             line = reuse_line(config, "the compiled program", written, *also)
             on_message(line or f"{plan.folder} is compiled already")
             return plan.folder
-        budget = budget_of(plan)
+        budget = plan.optimizer.estimate(plan.size)
         for line in estimate_compile(plan).lines():
             on_message(line)
         plan.run_context.check_lms()

@@ -9,7 +9,6 @@ records of the run.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -30,17 +29,12 @@ from ragbench.ranges import Range
 from ragbench.text_normalization import estimate_tokens
 
 if TYPE_CHECKING:
-    from ragbench import optimizers
     from ragbench.experiments.plans import Plan
 
 #: Questions from which a mean is measured.
 LEAST = 3
 #: Tokens of a prompt next to its passages: instructions, fields and earlier steps.
 _FRAME = 1_000
-#: Passages whose mean length is that of a corpus.
-_SAMPLED = 1_000
-#: Tokens of a usual reply.
-_USUAL_REPLY = 50
 ASKED_TWICE = "upper bounds: every reply is unreadable once and requested again"
 
 
@@ -72,14 +66,10 @@ def each_of(pick: Callable[[Any], float], spends: Iterable[EstimatedUsage]) -> E
 
 @dataclass(frozen=True)
 class Estimate:
-    """Lower bound, likely value and upper bound of a cost if no reply is cached.
-
-    `likely` is 0 throughout if nothing was measured.
-    """
+    """Lower and upper bound of a cost if no reply is cached."""
 
     title: str = ""
     low: EstimatedUsage = NOTHING
-    likely: EstimatedUsage = NOTHING
     high: EstimatedUsage = NOTHING
     notes: Sequence[str] = ()
 
@@ -94,17 +84,14 @@ class Estimate:
             title: Title of the estimate.
             notes: Notes below the estimate.
         """
-        likely = self.likely.times((low + high) / 2)
-        return Estimate(title, self.low.times(low), likely, self.high.times(high), notes)
+        return Estimate(title, self.low.times(low), self.high.times(high), notes)
 
     def lines(self) -> list[str]:
         """Format the title, a line for each amount, and the notes."""
         lines = [self.title]
-        for name, low, likely, high in zip(
-            EstimatedUsage._fields, self.low, self.likely, self.high, strict=True
-        ):
-            if name == "seconds" and not likely:
-                continue
+        for name, low, high in zip(EstimatedUsage._fields, self.low, self.high, strict=True):
+            if name == "seconds" and (not high or math.isinf(high)):
+                continue  # It was not measured.
             shown = _FORMATS.get(name, "{:,.0f}".format)
             text = shown(low)
             if math.isinf(low):
@@ -113,8 +100,6 @@ class Estimate:
                 text = f"at least {text}; the most is unknown"
             elif text != shown(high):
                 text += f" to {shown(high)}"
-                if likely and name != "seconds":
-                    text += f", likely about {shown(likely)}"
             lines.append(f"  {_NAMES.get(name, name):<7} {text}")
         return [*lines, *(f"  {line}" for line in self.notes)]
 
@@ -127,9 +112,9 @@ def in_all(title: str, estimates: Sequence[Estimate], notes: Sequence[str] = ())
         estimates: Estimates to add up.
         notes: Notes below the sum.
     """
-    ends = map(operator.attrgetter, ("low", "likely", "high"))
-    low, likely, high = (each_of(sum, map(end, estimates)) for end in ends)
-    return Estimate(title, low, likely, high, notes)
+    low = each_of(sum, [estimate.low for estimate in estimates])
+    high = each_of(sum, [estimate.high for estimate in estimates])
+    return Estimate(title, low, high, notes)
 
 
 def one_call(prompt: int, lm: RagbenchLM | None) -> Estimate:
@@ -141,12 +126,12 @@ def one_call(prompt: int, lm: RagbenchLM | None) -> Estimate:
     """
     longest = int(lm.kwargs.get("max_tokens") or UNBOUNDED_REPLY) if lm else 512
     pricing = lm.pricing if lm else Pricing()
-    spends = []
-    for reply in (1, _USUAL_REPLY, longest):
+    ends = []
+    for reply in (1, longest):
         price = pricing.cost(prompt, reply)
-        spends.append(EstimatedUsage(1, prompt + reply, math.inf if price is None else price))
-    low, likely, high = spends
-    return Estimate("", low, likely, high)
+        ends.append(EstimatedUsage(1, prompt + reply, math.inf if price is None else price))
+    low, high = ends
+    return Estimate("", low, high)
 
 
 def usd(amount: float) -> str:
@@ -196,26 +181,25 @@ class QuestionCost:
         least = self.least.times(low)
         most = self.most.times(high)
         if len(self.measured) < LEAST or not high:
-            return Estimate(title, least, NOTHING, most, notes)
-        columns = list(zip(*self.measured, strict=True))
-        ends = [_ends(column, low, high) for column in columns]
-        lower, likely, upper = map(EstimatedUsage._make, zip(*ends, strict=True))
+            return Estimate(title, least, most, notes)
+        ends = [_ends(column, low, high) for column in zip(*self.measured, strict=True)]
+        lower, upper = map(EstimatedUsage._make, zip(*ends, strict=True))
         lower = each_of(max, (lower, least))
         upper = each_of(max, (lower, each_of(min, (upper, most))))
         fast = lower._replace(seconds=lower.seconds / self.workers)
         slow = upper._replace(seconds=upper.seconds / self.threads)
-        return Estimate(title, fast, likely, slow, notes)
+        return Estimate(title, fast, slow, notes)
 
 
-def _ends(column: Sequence[float], low: float, high: float) -> tuple[float, float, float]:
+def _ends(column: Sequence[float], low: float, high: float) -> tuple[float, float]:
     """Predict the sum of `low` to `high` more values like those of `column`, at 95 %."""
     mean = fmean(column)
     if math.isinf(mean):
-        return 0.0, math.inf, math.inf
+        return 0.0, math.inf
     n = len(column)
     reach = t_quantile(0.975, n - 1) * stdev(column)
     least, most = (reach * math.sqrt(m * m / n + m) for m in (low, high))
-    return max(0.0, low * mean - least), mean * (low + high) / 2, high * mean + most
+    return max(0.0, low * mean - least), high * mean + most
 
 
 def question_cost(run_context: RunContext, records: StoredRecords | None = None) -> QuestionCost:
@@ -307,13 +291,7 @@ def index_notes(run_context: RunContext) -> Iterator[str]:
     """Describe the index of a program that an LM makes and that questions do not pay for."""
     for program in index_programs(run_context.program):
         if program.other_calls():
-            corpus = program.retriever.corpus
-            sample = corpus[:_SAMPLED]
-            mean = fmean(estimate_tokens(passage.text) for passage in sample) if sample else 0
-            yield (
-                f"the index is extra: an LM reads {len(corpus):,} passages, at least "
-                f"{len(corpus) * mean:,.0f} tokens"
-            )
+            yield f"the index is extra: an LM reads {len(program.retriever.corpus):,} passages"
 
 
 def run_pilot(run_context: RunContext, n: int, watch: ProgressListener = SILENT) -> Evaluation:
@@ -328,11 +306,6 @@ def run_pilot(run_context: RunContext, n: int, watch: ProgressListener = SILENT)
     return run(replace(run_context, examples=examples), watch=watch, title=run_context.title)
 
 
-def budget_of(plan: Plan) -> optimizers.Budget | None:
-    """Return the program runs of the search by the optimizer's formula; None if it has none."""
-    return plan.optimizer.estimate(plan.size)
-
-
 def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
     """Estimate a compile, with the scores before and after; sends no request.
 
@@ -344,7 +317,7 @@ def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
 
     optimizer = plan.optimizer
     size = plan.size
-    search = budget_of(plan)
+    search = optimizer.estimate(size)
     run = cost or question_cost(plan.run_context)
     around = Range.exactly((1 + optimizer.runs_each) * size.n_val)  # before it and after
     if search is None:
@@ -352,7 +325,7 @@ def estimate_compile(plan: Plan, cost: QuestionCost | None = None) -> Estimate:
         limit = "give --max-calls N" if math.isinf(calls) else f"limited to {calls:,.0f} calls"
         title = f"{optimizer.name}: what it will spend is unknown, {limit}"
         least = run.times(around.low, around.low)
-        return Estimate(title, least.low, NOTHING, EstimatedUsage(*(math.inf,) * 4))
+        return Estimate(title, least.low, EstimatedUsage(*(math.inf,) * 4))
     runs = search.plus(Budget(student_runs=around)).runs
     notes = [
         f"program runs: {runs}: {optimizer.formula} to compile, {1 + optimizer.runs_each} x V to "

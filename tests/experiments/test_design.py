@@ -13,46 +13,13 @@ from benchmarks.calibration import WORDS
 from ragbench.experiments.cells.verdict import reread, votes_for
 from ragbench.experiments.compare.paired import Shared
 from ragbench.experiments.compare.spending import BreakEven
-from ragbench.experiments.compare.verdicts import Design, conclusion
+from ragbench.experiments.compare.verdicts import Design
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.store import read_records
 from ragbench.metrics import Method, compare_scores
 from ragbench.record import Totals
 from tests.experiments.scored_runs import make_verdict
 from tests.metrics.records import record
-
-PAIRS = [("zero-shot", "compiled"), ("form", "compiled-form"), ("votes", "compiled")]
-LESS = "by less than the margin of 0.05"
-FORM = "also where the answer's form is repaired"
-VOTES = "votes for as many tokens"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["better", "better"], f"helps, {FORM}"),
-        (["better", "undecided"], f"helps, but not significantly {FORM[5:]}"),
-        (["worse", "better"], "hurts"),
-        (["equivalent", "better"], "changes nothing that matters"),
-        (["undecided", "better"], "has no significant effect"),
-        (["better", "better", "better"], f"helps, {FORM} and more than {VOTES}"),
-        (["better", "better", "worse"], f"helps, {FORM}, but less than {VOTES}"),
-        (
-            ["better", "better", "undecided"],
-            f"helps, {FORM}, but not significantly more than {VOTES}",
-        ),
-        (
-            ["undecided", "better", "worse"],
-            f"has no significant effect, and is worse than {VOTES}",
-        ),
-    ],
-)
-def test_conclusions(words: list[str], said: str) -> None:
-    found = dict(zip(PAIRS, words, strict=False))
-    assert conclusion("compiling", found) == f"compiling {said}"
-    for outcome, verb in (("worse", "hurts"), ("better", "helps")):
-        said = conclusion("compiling", {PAIRS[0]: outcome}, detail=f", {LESS}")
-        assert said == f"compiling {verb}, {LESS}"
 
 
 @pytest.mark.parametrize(
@@ -109,13 +76,6 @@ def test_votes_take_as_many_tokens_and_none_within_a_tenth(tokens: int, votes: i
         return SimpleNamespace(summary=SimpleNamespace(n=1, as_if=Totals(prompt_tokens=spent)))
 
     assert votes_for([ran(1000)], [ran(tokens)]) == votes
-
-
-def test_usually_is_said_with_the_share_of_seeds() -> None:
-    said = conclusion("compiling", {("zero-shot", "compiled"): "better"}, "9 of 10 seeds")
-    assert said.startswith("compiling usually helps (9 of 10 seeds)")
-    hurts = conclusion("compiling", {("zero-shot", "compiled"): "worse"}, "2 of 3 seeds")
-    assert hurts == "compiling usually hurts (2 of 3 seeds)"
 
 
 def gains(spread: float, share: float, draw: int) -> tuple[list[bool], list[list[bool]]]:

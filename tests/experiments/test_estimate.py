@@ -89,7 +89,8 @@ def test_estimate_before_any_question_bounds_what_is_spent(
     bench = ready(config, like=like)
     found = estimate_run(bench)
     assert server.hits == []
-    assert (found.low.calls, found.likely) == (4, NOTHING)  # nothing was measured
+    assert found.low.calls == 4
+    assert not any(line.startswith("  time") for line in found.lines())  # nothing was measured
     assert 0 < found.low.tokens < found.high.tokens
     assert any("--pilot 3" in line for line in found.lines())
     took = evaluate(config, like=bench).summary.as_if
@@ -201,7 +202,7 @@ def indexed(world: World, program: str, **over: Any) -> RunConfig:
 
 def test_estimate_of_an_index_program_states_what_the_index_reads(indexing: World) -> None:
     lines = estimate_run(ready(indexed(indexing, "linear_rag"))).lines()
-    assert re.search(r"the index is extra: an LM reads 40 passages, at least \d+ tokens", lines[-1])
+    assert re.search(r"the index is extra: an LM reads 40 passages", lines[-1])
     assert indexing.lm.asked == []
 
 
@@ -251,5 +252,5 @@ def test_a_stopped_index_shows_its_bill_and_lost_replies_are_told(indexing: Worl
 
 def test_estimate_without_a_known_price_has_no_amount() -> None:
     usage = EstimatedUsage(calls=2, tokens=30, cost=math.inf, seconds=0)
-    lines = Estimate("compile", usage, usage, usage).lines()
+    lines = Estimate("compile", usage, usage).lines()
     assert lines[-1] == "  cost    unknown: the LM has no known price"

@@ -122,7 +122,7 @@ def test_repeats_of_every_arm(world: World) -> None:
     asked = [run.card.identity.get("repeat") for run in made.arms["compiled"]]
     assert asked == [None, 2]
     assert made.arms["compiled"][1].folder == made.folder / "cells" / "compiled-0" / "r2"
-    assert reread(made.folder).conclusion("em") == made.conclusion("em")
+    assert reread(made.folder).to_dict() == made.to_dict()
     with pytest.raises(RunError, match="holds repeats; give --repeats"):
         verdict(world, {"temperature": 0.7})
 
@@ -204,13 +204,13 @@ def test_only_different_programs_make_a_verdict_on_the_optimizer(world: World) -
 
     made, lines = quick(3)  # bootstraps, which come to different programs
     assert made.distinct_programs == 3
-    assert made.conclusion("em").startswith("compiling on these 16 questions ")
+    assert made.subject == "compiling on these 16 questions"
     assert "this is a verdict on" not in lines
     two, lines = quick(2)
-    assert two.conclusion("em").startswith("this set of 2 compiled programs ")
+    assert two.subject == "this set of 2 compiled programs"
     assert "verdict on this set of 2 compiled programs" in lines
     one, _ = quick(1)
-    assert one.conclusion("em").startswith("this compiled program ")
+    assert one.subject == "this compiled program"
     shutil.rmtree(one.folder / "cells" / "compiled-0")
     (one.folder / "cells" / "compiled-1").rename(one.folder / "cells" / "compiled-0")
     with pytest.raises(RunError, match="run of another compiled program"):

@@ -33,15 +33,7 @@ from ragbench.experiments.compare.spending import CompileCost, per_question, spe
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.plans import folder_name
 from ragbench.experiments.runs.summary import HEADLINE, Evaluation
-from ragbench.metrics import (
-    ALPHA,
-    LEAST_SEEDS,
-    Comparison,
-    Method,
-    Outcome,
-    get_metric,
-    p_seeds_alike,
-)
+from ragbench.metrics import ALPHA, LEAST_SEEDS, Comparison, Method, get_metric, p_seeds_alike
 from ragbench.metrics.stats.estimates import Clusters
 from ragbench.programs.wrappers import FORM_INSTRUCTION
 
@@ -107,56 +99,6 @@ def verdict_folder(config: RunConfig, settings: CompileConfig) -> Path:
     return config.out or Path("verdicts") / folder_name(config, settings)
 
 
-def conclusion(
-    who: str,
-    outcomes: Mapping[Pair, Outcome],
-    seeds: str = "",
-    matched: float | None = None,
-    detail: str = "",
-) -> str:
-    """Return a sentence on all contrasts of one metric together.
-
-    Args:
-        who: Subject of the sentence.
-        outcomes: Outcome of each contrast.
-        seeds: Share of seeds that it holds for, if it does not hold for all.
-        matched: How many times the tokens of compiled the votes took. None without votes.
-        detail: What to say next to "helps" or "hurts".
-    """
-    votes = votes_in_words(matched)
-    overall = outcomes[ZERO_SHOT, COMPILED]
-    usually = f"usually {{}} ({seeds})" if seeds else "{}"
-    if overall == "worse":
-        return f"{who} {usually.format('hurts')}{detail}"
-    if overall == "equivalent":
-        return f"{who} changes nothing that matters{detail}"
-    against_votes = outcomes.get((VOTES, COMPILED), "")
-    if overall != "better":
-        sentence = f"{who} has no significant effect"
-        if against_votes == "worse":
-            sentence += f", and is worse than {votes}"
-        return sentence
-    # Words for better, worse and not significant.
-    controls = (
-        (outcomes.get((FORM, COMPILED_FORM), ""), ("also", "the reverse", "not significantly"),
-         "where the answer's form is repaired"),
-        (against_votes, ("more", "less", "not significantly more"), f"than {votes}"),
-    )  # fmt: skip
-    good = list[str]()
-    limits = list[str]()
-    for outcome, (better, worse, unclear), ending in controls:
-        if outcome == "better":
-            good.append(f"{better} {ending}")
-        elif outcome:
-            limits.append(f"{worse if outcome == 'worse' else unclear} {ending}")
-    sentence = f"{who} {usually.format('helps')}{detail}"
-    if good:
-        sentence += f", {' and '.join(good)}"
-    if limits:
-        sentence += f", but {' and '.join(limits)}"
-    return sentence
-
-
 def votes_in_words(matched: float | None) -> str:
     """Describe the arm of votes by its tokens, relative to the compiled arm."""
     if matched is None or abs(matched - 1) <= EQUAL:
@@ -202,14 +144,6 @@ class Verdict:
     def questions(self) -> int:
         return len(self.shared.qids)
 
-    def conclusion(self, metric: str) -> str:
-        """Return a sentence on compiling, based on all contrasts of `metric`."""
-        outcomes = {pair: by_metric[metric].outcome for pair, by_metric in self.contrasts.items()}
-        overall = self.contrasts[ZERO_SHOT, COMPILED][metric]
-        detail = overall.verdict.removeprefix(overall.outcome)
-        seeds = self.share_of_seeds(metric)
-        return conclusion(self.subject, outcomes, seeds, self.matched(), detail)
-
     def share_of_seeds(self, metric: str) -> str:
         """Describe how many seeds agree with the sign of the mean gain.
 
@@ -252,7 +186,6 @@ class Verdict:
             "form_instruction": FORM_INSTRUCTION,
             "contrasts": contrasts,
             "subject": self.subject,
-            "conclusions": {metric: self.conclusion(metric) for metric in self.design.metrics},
             "matched": self.matched(),
             "fixed": self.fixed,
             "broken": self.broken,

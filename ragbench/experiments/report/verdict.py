@@ -49,7 +49,7 @@ def verdict_report(verdict: Verdict) -> Report:
 
 
 def _numbers(verdict: Verdict) -> Report:
-    rows = [{"metric": m, "conclusion": verdict.conclusion(m)} for m in verdict.design.metrics]
+    rows = [{"metric": m, "conclusion": headline_of(verdict, m)} for m in verdict.design.metrics]
     yield Table("conclusions", (Column("metric"), Column("conclusion")), rows, for_machines=True)
     yield _arms_table(verdict)
     contrasts = []
