@@ -119,11 +119,15 @@ def load_object(spec: str, option: str) -> Any:
             f"give {option} {spec} if you trust it"
         )
     place, _, name = spec.rpartition(":")
+    without_cache = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # Python's cache misses an edit of equal size in one second.
     try:
         with contained(place):
             module = _import_current(place)
     except Exception as error:  # a module may raise any error during import
         raise ConfigError(f"{option} {spec}: {type(error).__name__}: {error}") from None
+    finally:
+        sys.dont_write_bytecode = without_cache
     if not hasattr(module, name):
         raise ConfigError(f"{place} has no {name!r}; give {option} {place}:NAME")
     return getattr(module, name)

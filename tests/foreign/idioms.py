@@ -14,7 +14,6 @@ from typing import Any
 
 import dspy
 import numpy as np
-from dspy.adapters.baml_adapter import BAMLAdapter
 from dspy.primitives.code_interpreter import FinalOutput
 
 QA = "question -> answer"
@@ -70,11 +69,6 @@ class BestOfN(Inner):
         return dspy.BestOfN(dspy.Predict(QA), N=2, reward_fn=reward, threshold=1.0)
 
 
-class Refine(Inner):
-    def make(self) -> dspy.Module:
-        return dspy.Refine(dspy.Predict(QA), N=2, reward_fn=reward, threshold=1.0)
-
-
 class ReAct(Inner):
     def make(self) -> dspy.Module:
         return dspy.ReAct(QA, tools=[lookup], max_iters=3)
@@ -111,18 +105,6 @@ class RLM(Inner):
         return dspy.RLM(QA, max_iters=2, interpreter_factory=Sums)
 
 
-class CodeAct(Inner):
-    def make(self) -> dspy.Module:
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            return dspy.CodeAct(QA, tools=[lookup], max_iters=2, interpreter_factory=Sums)
-
-
-class ProgramOfThought(Inner):
-    def make(self) -> dspy.Module:
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            return dspy.ProgramOfThought(QA, max_iters=2, interpreter_factory=Sums)
-
-
 class Ensemble(Inner):
     def make(self) -> dspy.Module:
         programs = [dspy.Predict(QA), dspy.ChainOfThought(QA)]
@@ -138,17 +120,6 @@ class Loaded(Inner):
             return dspy.load(folder, allow_pickle=True)
 
 
-class State(Inner):
-    """A module with a state that was saved, demonstrations among it."""
-
-    def make(self) -> dspy.Module:
-        teacher = dspy.Predict(QA)
-        teacher.demos = [dspy.Example(question="Which sea is salty?", answer="the Dead Sea")]
-        module = dspy.Predict(QA)
-        module.load_state(teacher.dump_state())
-        return module
-
-
 class MultiChainComparison(dspy.Module):
     """Compare two samples."""
 
@@ -161,13 +132,6 @@ class MultiChainComparison(dspy.Module):
     def forward(self, question: str) -> Any:
         samples = self.sample(question=question, config={"n": 2, "temperature": 0.7})
         return self.compare(samples.completions, question=question)
-
-
-class Majority(Asking):
-    """Sample three answers and take the most common."""
-
-    def forward(self, question: str) -> Any:
-        return dspy.majority(self.ask(question=question, config={"n": 3, "temperature": 0.5}))
 
 
 class Parallel(Asking):
@@ -354,12 +318,6 @@ class Shelf:
         return [Found(long_text=text, score=1.0) for text in texts[:k]]
 
 
-class Embeddings(Reading):
-    def made(self) -> Any:
-        texts = ["The Rhine is a river.", "Lake Como is a lake.", "Keks"]
-        return dspy.retrievers.Embeddings(texts, dspy.Embedder(vectors, caching=False), k=2)
-
-
 class Several(dspy.Module):
     """Several inputs, by name."""
 
@@ -380,16 +338,6 @@ class XML(Asking):
     def forward(self, question: str) -> Any:
         with dspy.context(adapter=self.adapter()):
             return self.ask(question=question)
-
-
-class JSON(XML):
-    def adapter(self) -> dspy.Adapter:
-        return dspy.JSONAdapter()
-
-
-class BAML(XML):
-    def adapter(self) -> dspy.Adapter:
-        return BAMLAdapter()
 
 
 class TwoStep(XML):
@@ -423,13 +371,6 @@ class Raising(Asking):
     def forward(self, question: str) -> Any:
         self.ask(question=question)
         raise LookupError(question)
-
-
-class Text(Asking):
-    """The answer by itself."""
-
-    def forward(self, question: str) -> Any:
-        return self.ask(question=question).answer
 
 
 class Fields(Asking):
