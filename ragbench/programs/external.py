@@ -153,10 +153,7 @@ class ModuleProgram(RAGProgram[ModuleKnobs]):
         passages = _passages(prediction, trace)
         thought = str(prediction.get("reasoning") or "")
         trace.step("answer", input=trace.question, thought=thought, observation=answer)
-        outputs = {}
-        for name, value in prediction.items():
-            if name not in _KNOWN:
-                outputs[name] = value
+        outputs = {name: value for name, value in prediction.items() if name not in _KNOWN}
         prediction = trace.prediction(answer, "answered", passages=passages or None)
         prediction.outputs = outputs
         prediction.in_context = None  # the prompts of a wrapped module are unknown
@@ -313,14 +310,8 @@ def _answer_text(answer: Any, owner: str) -> str:
         answer = answer.value
     if callable(getattr(answer, "item", None)):  # NumPy scalars
         answer = answer.item()
-    if isinstance(answer, str):
-        return answer
-    if isinstance(answer, list | tuple | set | frozenset):
-        answers = list(answer)
-    else:
-        answers = [answer]
     texts: list[str] = []
-    for value in answers:
+    for value in answer if isinstance(answer, list | tuple | set | frozenset) else [answer]:
         if isinstance(value, str):
             texts.append(value)
         elif isinstance(value, bool | int | float):
@@ -342,10 +333,10 @@ def _passages(prediction: dspy.Prediction, trace: Trace) -> list[Passage]:
         output = [output]
     passages = []
     for item in output:
+        if isinstance(item, str):
+            item = by_text.get(item) or passage_of_text(item)
         if isinstance(item, Passage):
             passages.append(item)
-        elif isinstance(item, str):
-            passages.append(by_text.get(item) or passage_of_text(item))
     return passages
 
 
@@ -417,14 +408,10 @@ def load_program(spec: str) -> type[RAGProgram]:
 def _own_k(kind: type[dspy.Module]) -> int | None:
     """Return the default of a constructor's parameter `k`, None if it has no numeric `k`."""
     parameter = _parameters(kind).get("k")
-    if parameter is None:
-        return None
-    if parameter.default is parameter.empty:
-        return int(ModuleKnobs.model_fields["k"].default)
-    k = parameter.default
-    if isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= MOST_K:
-        return k
-    return None
+    k = parameter.default if parameter else None
+    if k is inspect.Parameter.empty:
+        k = ModuleKnobs.model_fields["k"].default
+    return k if type(k) is int and 1 <= k <= MOST_K else None
 
 
 def _unread(kind: type[dspy.Module], *, is_object: bool, takes_k: bool) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 It measures the reader under a perfect search. A real system does not know the gold passages, so
 tables mark it (`reads_gold`), and neither `recommend` nor `choose` recommends it. Data without gold
-passages is rejected. A single question without any is read without passages (`no_gold`).
+passages is rejected. A single question without any is read without passages.
 """
 
 import dspy
@@ -36,8 +36,6 @@ class GoldRAG(RAGProgram[GoldKnobs]):
         if passages:
             trace.count("reads_gold")
             trace.search_by(lambda: passages, trace.question, k=len(passages))
-        else:
-            trace.count("no_gold")
         return self.finish(trace, self.answer, passages)
 
     def _gold(self, trace: Trace) -> list[Passage]:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ragbench.programs import core
 from ragbench.programs.core import PROGRAMS, ProgramKnobs, RAGProgram, Trace, bounded, predict
-from ragbench.programs.core.trace import sampling
+from ragbench.programs.core.replies import sampling
 from ragbench.retrievers import Dense, Passage
 from ragbench.signatures import AnswerFromContext, WritePassage
 

@@ -102,7 +102,6 @@ class LightRAG(SearchedIndex[LightRAGKnobs]):
             ", ".join(core.distinct(words)) for words in (reply.high_level, reply.low_level)
         )
         if not high and not low:
-            trace.count("no_keywords")
             high = low = trace.question
         trace.step("keywords", observation=f"{high}\n{low}")
         return high, low

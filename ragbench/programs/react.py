@@ -34,7 +34,7 @@ from ragbench.programs.core import (
     is_answer,
     tools,
 )
-from ragbench.programs.core.trace import sampling
+from ragbench.programs.core.replies import sampling
 from ragbench.retrievers import Passage
 from ragbench.signatures import AnswerWithHints, ReActStep
 
@@ -281,8 +281,6 @@ class StepTree:
             elif not turn.unreadable:
                 self._finish(path, name, turn)
         room = max(self.knobs.width - len(self.answers), 0)
-        if len(turns_kept) > room:
-            self.trace.count("pruned_width", len(turns_kept) - room)
         return [self._extended(*step) for step in turns_kept[:room]]
 
     def _finish(self, path: Path, name: str, turn: tools.Turn) -> None:

@@ -34,7 +34,7 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.confidence import probability
-from ragbench.programs.core.trace import sampling
+from ragbench.programs.core.replies import sampling
 from ragbench.retrievers import Passage
 from ragbench.text_normalization import question_key
 
@@ -190,8 +190,6 @@ class REAP(RAGProgram[REAPKnobs]):
         except core.BudgetSpentError:
             reason = "budget"
         notes = [("(partial) " * (f.level == "partial")) + f.statement for f in done.facts]
-        if not notes and trace.passages:
-            trace.count("no_facts")
         answer = trace.answer(self.synthesize, last=True, notes=list(dict.fromkeys(notes)))
         facts = []
         for fact in done.facts:

@@ -124,7 +124,6 @@ class RLM(RAGProgram[RLMKnobs]):
             trace.count("cycle_refused")
             return branch.solved("", 0)
         if self.knobs.memo and key in memo:
-            trace.count("memo_hit")
             return branch.solved(memo[key], 0)
         passages = trace.search(branch.question, k=self.knobs.k)
         if branch.depth >= self.knobs.max_depth or branch.calls < 4:
@@ -206,7 +205,6 @@ class RLM(RAGProgram[RLMKnobs]):
         answers = [child.answer for child in children]
         spent = 1 + sum(child.calls for child in children)
         if not any(map(is_answer, answers)):
-            trace.count("no_child_answered")
             new_passages = core.each_once(trace.passages, before)
             answer = self._leaf(trace, branch, [*passages, *new_passages])
             spent += 1

@@ -59,7 +59,6 @@ class SelfAsk(RAGProgram[SelfAskKnobs]):
                 trace.step("decide", thought=follow_up)
                 break
             if question_key(follow_up) in questions:
-                trace.count("repeated_follow_up")
                 return "", "no_progress"
             questions.add(question_key(follow_up))
             notes.append(self._answered(trace, follow_up))

@@ -39,16 +39,6 @@ class Tells(Teleprompter):
         means = [sum(self.metric(e, one(**e.inputs())) for e in valset) for one in (best, other)]
         return other if means[1] > means[0] else best
 
-class Fails(Teleprompter):
-    def compile(self, student, *, trainset, needed, **kwargs):
-        raise SystemExit(3)
-
-class Other(Teleprompter):
-    def compile(self, student, *, trainset, **kwargs):
-        return dspy.Predict("question -> answer")
-
-class Nothing:
-    pass
 '''
 #: Chains and one of DSPy's own, by the class that it has there.
 FURTHER: dict[str, dict[str, Any]] = {
@@ -60,16 +50,18 @@ FURTHER: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def names(tmp_path: Path) -> dict[str, str]:
-    """The name in full of each class of the stranger's file, and of DSPy's."""
+    """The name in full of the class of the stranger's file."""
     file = tmp_path / "stranger.py"
     file.write_text(STRANGER)
-    full = {name: f"{file}:{name}" for name in ("Tells", "Fails", "Other", "Nothing")}
+    full = {"Tells": f"{file}:Tells"}
     allow(*full.values(), *FURTHER)
     return full
 
 
-@pytest.mark.parametrize("shape", ["vanilla", "self_rag"])
-@pytest.mark.parametrize("name", [*OPTIMIZERS.names(), *FURTHER])
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [("bootstrap", "self_rag"), *((name, "vanilla") for name in (*OPTIMIZERS.names(), *FURTHER))],
+)
 def test_a_killed_compile_comes_to_the_same_program_and_shows_nothing_that_is_held_out(
     name: str, shape: str, names: dict[str, str], tmp_path: Path
 ) -> None:
@@ -99,6 +91,9 @@ def test_a_killed_compile_comes_to_the_same_program_and_shows_nothing_that_is_he
     again, _, _ = find("again", 10**6)
     assert json.dumps(again) == json.dumps(whole), "a compile that was cut came to another program"
     held_out = [example.question for example in VAL]
+    if name not in ("labeled", "bootstrap", "knn", "Tells"):
+        # DSPy's random search falls back to the training set without a word.
+        assert all(any(text in asked.prompt for asked in student.asked) for text in held_out)
     shown = json.dumps(whole)
     assert not [text for text in held_out if text in shown]
     for asked in writer.asked:
@@ -118,24 +113,6 @@ def test_a_strangers_optimizer_gets_all_that_dspy_gives_and_its_knobs_are_its_ar
     found = compiled(names["Tells"], tmp_path, knobs={"shown": "2"})
     assert len(found.program.predictors()[0].demos) == 2
     assert len(found.candidates) == 2, "what it tried on validation is kept"
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("Fails", "needs --opt-set needed=VALUE"),
-        ("Other", "returned Predict, not a program"),
-        ("Nothing", r"no method compile\(student"),
-    ],
-)
-def test_optimizer_of_a_user_if_unusable_has_a_one_line_error(
-    name: str, words: str, names: dict[str, str], tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
-        compiled(names[name], tmp_path, knobs={})
-    assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="SystemExit") as caught:
-        compiled(names["Fails"], tmp_path, knobs={"needed": 1})
 
 
 def test_a_writer_has_room_is_asked_once_more_and_what_is_cut_is_left_out(tmp_path: Path) -> None:
@@ -168,7 +145,7 @@ def test_prompts_of_an_optimizer_do_not_depend_on_latency(tmp_path: Path) -> Non
         return {"answer": f"Ann {town(asked)}" if asked.number % 3 else "somebody"}
 
     prompts = []
-    for number, latency in enumerate((0.0, 0.02)):
+    for number, latency in enumerate((0.0, 0.005)):
         writer = scripted(name="writer")
         student = scripted(luck, latency_s=latency)
         where = tmp_path / str(number)

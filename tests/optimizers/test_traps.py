@@ -1,6 +1,5 @@
 """DSPy's optimizers mislead in known ways; each has a test that it does not happen here."""
 
-import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -116,24 +115,6 @@ def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: 
 
 
 # -- data
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS.names())
-def test_gold_passages_and_the_valset_are_never_shown(name: str, tmp_path: Path) -> None:
-    """The examples carry a field `context` named as an input, which DSPy would show.
-
-    DSPy's random search and Optuna fall back to the training set without a word.
-    """
-    lm = scripted()
-    found = compiled(name, tmp_path, lm)
-    texts = [example.question for example in VAL]
-    if name not in ("labeled", "bootstrap", "knn"):
-        assert all(any(text in asked.prompt for asked in lm.asked) for text in texts)
-    shown = json.dumps([found.program.dump_state()])
-    assert not [text for text in texts if text in shown]
-    measure(found.program, VAL, task(tmp_path, lm))
-    assert not [asked for asked in lm.asked if "gold passage" in asked.prompt]
-    assert "gold passage" not in json.dumps([found.program.dump_state(), found.files])
 
 
 def test_the_teacher_is_not_shown_the_answer_it_is_asked_for(tmp_path: Path) -> None:
@@ -255,23 +236,6 @@ def test_rules_stay_with_their_candidate(tmp_path: Path) -> None:
     assert all(text.startswith(before) for text in texts)
 
 
-@pytest.mark.parametrize(
-    "name", ["random_search", "optuna", "mipro", "copro", "simba", "gepa", "infer_rules"]
-)
-def test_candidate_programs_are_kept_and_not_inside_each_other(name: str, tmp_path: Path) -> None:
-    start = program()
-    found = compiled(name, tmp_path, start=start)
-    assert found.candidates
-    scores = [candidate.score for candidate in found.candidates]
-    assert all(score is not None and 0 <= score <= 1 for score in scores)
-    assert scores == sorted(scores, reverse=True)
-    for each in (found.program, *(c.program for c in found.candidates)):
-        assert "candidate_programs" not in each.__dict__
-        assert "detailed_results" not in each.__dict__
-        assert each.retriever is start.retriever
-        assert all(predictor.lm is None for predictor in each.predictors())
-
-
 def test_simba_ships_what_is_best_on_validation_not_on_the_questions_it_learnt(
     tmp_path: Path,
 ) -> None:
@@ -289,13 +253,6 @@ def test_simba_ships_what_is_best_on_validation_not_on_the_questions_it_learnt(
     found = compiled("simba", tmp_path, lm, workers=1)
     assert (found.candidates[0].score, found.candidates[-1].score) == (1.0, 0.0)
     assert measure(found.program, VAL, task(tmp_path, lm)).mean == 1.0
-
-
-def test_a_compiled_program_can_be_compiled_again(tmp_path: Path) -> None:
-    """DSPy marks it and refuses; a mark that JSON state does not keep anyway."""
-    found = compiled("bootstrap", tmp_path, knobs={})
-    again = OPTIMIZERS.get("random_search")(candidates=1).compile(found.program, task(tmp_path))
-    assert again.candidates
 
 
 # -- settings
@@ -336,6 +293,10 @@ def test_the_prompt_model_alone_writes_instructions(tmp_path: Path) -> None:
     writer, student = scripted(name="writer"), scripted(name="student")
     for name in ("mipro", "copro", "gepa", "infer_rules"):
         compiled(name, tmp_path, student, prompt_lm=writer)
+        if name == "mipro":
+            prompts = [asked.prompt for asked in writer.asked]
+            described = [p for p in prompts if "`program_description` (str): Describe" in p]
+            assert len(described) == len(set(described)) > 0, "one description of the program"
     assert any("Missed hop" in asked.prompt for asked in writer.asked)  # GEPA's feedback
     assert not [asked for asked in writer.asked if asked.signature == "AnswerFromContext"]
     assert {asked.signature for asked in student.asked} == {"AnswerFromContext"}
@@ -397,15 +358,6 @@ def test_feedback_of_a_step_is_about_the_step_and_has_the_final_score_once(
     assert judged.feedback.count("scored 0.44") == ("This step" in judged.feedback)
     assert "no search found the passage 'Town 10'" in judged.feedback
     assert judged.score == metric(TWO_HOPS, result).score
-
-
-def test_mipro_asks_for_one_description_of_the_program(tmp_path: Path) -> None:
-    writer = scripted(name="writer")
-    compiled("mipro", tmp_path, scripted(name="student"), prompt_lm=writer)
-    prompts = [asked.prompt for asked in writer.asked if "program_description" in asked.prompt]
-    described = [p for p in prompts if "`program_description` (str): Describe" in p]
-    assert described
-    assert len(described) == len(set(described))
 
 
 def test_a_better_instruction_is_found(tmp_path: Path) -> None:

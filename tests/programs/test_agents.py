@@ -224,16 +224,16 @@ def test_the_passages_of_a_question_are_judged_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "count", "judged"),
+    ("parts", "refused", "judged"),
     [
-        (["Who wrote Salt Road?", "Where is Harwick?"], "nothing_answered", 3),
-        ([TOWN.lower()], "cycle_refused", 1),  # the question again
+        (["Who wrote Salt Road?", "Where is Harwick?"], 0, 3),
+        ([TOWN.lower()], 1, 1),  # the question again
     ],
 )
 def test_the_depth_bounds_the_splits_and_what_stays_unknown_is_read_at_last(
-    parts: list[str], count: str, judged: int
+    parts: list[str], refused: int, judged: int
 ) -> None:
     replies = {"IsRel": marks(*[False] * judged), "SplitQuestion": [{"sub_questions": parts}]}
     replies["AnswerFromContext"] = [HARWICK]
     knobs = {"k": 1, "max_depth": 1, "self_knowledge": False}
-    check(RAISF, replies, stop="no_progress", counts={count: 1}, **knobs)
+    check(RAISF, replies, stop="no_progress", counts={"cycle_refused": refused}, **knobs)

@@ -162,7 +162,6 @@ def test_mix_adds_the_nearest_passages_which_naive_reads_without_a_graph() -> No
 def test_without_keywords_the_question_stands_for_them_and_without_a_hit_vectors_rank() -> None:
     none: Any = {"high_level": [], "low_level": [" "]}
     prediction, _, _ = lit(rules(**{**REPLIES, "ExtractKeywords": none}))
-    assert prediction.counts["no_keywords"] == 1
     assert COUNTY in step(prediction, "keywords").observation
     prediction, _, pids = lit(k=2, min_cosine=1)
     assert (prediction.counts["no_seed"], len(pids)) == (1, 2)

@@ -61,7 +61,7 @@ def test_two_hops_take_six_calls_where_the_last_part_settles_the_question() -> N
     asked = "In which county was Orla Venn born?"
     hops = do("ROLLOUT", "n0", WHO, "In which county was {1} born?")
     parts = solved("Orla Venn"), solved("Dunmoor", 0.9, "Dunmoor")
-    more: Any = {"counts": {"questions_with_rollout": 1}, "calls": 6}
+    more: Any = {"calls": 6}
     _, lm = explore(*parts, actions=(hops, *each(1, 2)), searched=[WHO, asked], **more)
     last = lm.asked[-1].inputs
     assert last["question"].startswith(asked)
@@ -137,7 +137,7 @@ def test_rollout_with_a_reference_to_a_dropped_part_is_refused_and_says_so() -> 
         "n0: Who is Tam Quill? -> open; split refused: part 2 needs part 1, which repeats a node"
     ]
     actions = do("ROLLOUT", "n0", *parts), *each(0)
-    more: Any = {"question": "Who is Tam Quill?", "counts": {"split_refused": 1}}
+    more: Any = {"question": "Who is Tam Quill?"}
     prediction, _ = explore(solved("Dunmoor"), actions=actions, kind="single", **more)
     assert step(prediction, "decompose").observation.startswith("refused: part 2 needs part 1")
     assert [search.query for search in prediction.searches] == ["Who is Tam Quill?"]
@@ -156,7 +156,7 @@ def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
 def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> None:
     parts = solved("Orla Venn", 0.5), solved("in Dunmoor", 0.7)
     replies = {"RefineAnswer": [{"answer": "the author of Salt Road"}]}
-    more: Any = {"answer": "Dunmoor", "sees": ["Orla Venn | "], "counts": {"entity_fallback": 1}}
+    more: Any = {"answer": "Dunmoor", "sees": ["Orla Venn | "]}
     explore(*parts, actions=(TWO, *each(1, 2)), final="yes", replies=replies, **more)
 
 
@@ -229,7 +229,7 @@ def test_spec_reads_every_round_in_one_call_until_the_facts_suffice() -> None:
         (
             [queries("Salt Road"), queries(done=True)],
             [judged("Dunmoor, as everybody knows", score=1, evidence=99)],
-            ["Salt Road"], {"unproven_fact": 1, "no_facts": 1},
+            ["Salt Road"], {"unproven_fact": 1},
         ),
         # nothing is extracted from no passages
         ([queries("zzz"), queries(done=True)], [], ["zzz"], {}),
@@ -248,7 +248,7 @@ def test_spec_ends_where_the_planner_has_nothing_more_to_look_for() -> None:
 def test_spec_without_facts_answers_without_passages() -> None:
     replies = {"NextSubTask": [queries("Salt Road"), queries(done=True)]}
     replies["ReadAndJudge"] = [judged()]
-    _, lm = research("spec", replies, counts={"no_facts": 1})
+    _, lm = research("spec", replies)
     assert "Salt Road is a novel" not in lm.asked[-1].prompt
 
 

@@ -62,6 +62,7 @@ from ragbench.programs.core.program import (
 )
 from ragbench.programs.core.prompts import render
 from ragbench.programs.core.question_state import BudgetSpentError
+from ragbench.programs.core.replies import StopReason, stalled
 from ragbench.programs.core.text import (
     Passages,
     distinct,
@@ -74,4 +75,4 @@ from ragbench.programs.core.text import (
     one_line,
     sentences_of,
 )
-from ragbench.programs.core.trace import StopReason, Trace, stalled
+from ragbench.programs.core.trace import Trace

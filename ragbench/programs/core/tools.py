@@ -25,9 +25,10 @@ from ragbench.lms.tool_conversation import CLOSING, ToolConversation
 from ragbench.metrics import normalise_answer
 from ragbench.programs.core import tool_steps
 from ragbench.programs.core.program import predict
+from ragbench.programs.core.replies import StopReason
 from ragbench.programs.core.text import is_answer
 from ragbench.programs.core.tool_steps import ToolStepRecord as ToolStepRecord, ToolUse as ToolUse
-from ragbench.programs.core.trace import StopReason, Trace, role_lm
+from ragbench.programs.core.trace import Trace, role_lm
 from ragbench.signatures import ToolTurn
 from ragbench.user_code import contained
 
@@ -128,11 +129,6 @@ def _choosing(step: type[dspy.Signature], tool_names: tuple[str, ...]) -> type[d
     return changed
 
 
-def finishing(step: type[dspy.Signature]) -> type[dspy.Signature]:
-    """Return `step` for the last turn, which can only finish."""
-    return _choosing(step, ())  # type: ignore[arg-type]  # a class is hashable
-
-
 def settled_backend(backend: Backend, lm: dspy.LM, *, demos: bool = False) -> Backend:
     """Return the form of the turns: typed or native.
 
@@ -204,7 +200,6 @@ class ToolLoop:
                 honest = turn.answer and self.trace.wording.on_missing == "say_so"
                 if honest or is_answer(turn.answer):  # "not stated" is a requested reply
                     return turn.answer, "answered"
-                self.trace.count("finish_without_answer")
                 return "", "answered"
             for use in turn.uses if self.parallel else turn.uses[:1]:
                 self._use(use, turn, number)
@@ -300,7 +295,7 @@ class ToolLoop:
         tools = {} if last else self.box.tools
         settings: dict[str, Any] = {"config": dict(self.config)} if self.config else {}
         if last:
-            settings["signature"] = finishing(self.predictor.signature)
+            settings["signature"] = _choosing(self.predictor.signature, ())  # only `finish`
         return self.trace.ask(
             self.predictor,
             last=last,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar, get_origin
+from typing import Any, NamedTuple, TypeVar
 
 import dspy
 from dspy import AdapterParseError, ContextWindowExceededError
@@ -23,6 +23,7 @@ from ragbench.lms.adapters import PartialReplyError
 from ragbench.logs import fields as fields_of, get
 from ragbench.programs.core.prompts import halved, pids_in_context, split_context
 from ragbench.programs.core.question_state import Budget, BudgetSpentError, Log
+from ragbench.programs.core.replies import NOT_STATED, StopReason, blank, tidied
 from ragbench.programs.core.text import Passages, is_answer
 from ragbench.record import Search, Step
 from ragbench.retrievers import Passage, Retriever
@@ -31,15 +32,6 @@ from ragbench.user_code import contained
 
 _logger = get(__name__)
 
-#: Reasons for the end of a program. `no_answer`: it states that the facts are missing.
-StopReason = Literal[
-    "answered", "direct", "no_answer", "budget", "max_steps", "no_progress", "parse_fallback"
-]
-
-#: Answer if a model leaves the field empty because the facts are missing.
-NOT_STATED = "not stated"
-#: Temperature of a call that is repeated because the reply added nothing.
-RESAMPLING = 0.7
 #: Maximum length of a query. Generated code can make queries of any length.
 MAX_QUERY_CHARS = 4_000
 
@@ -47,54 +39,9 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def sampling(sample: int, temperature: float = RESAMPLING) -> dict[str, Any]:
-    """Return the settings of a repeated call.
-
-    Args:
-        sample: Number of the sample. 0 is the first call, without settings. Each sample has a
-            separate seed and cache entry.
-        temperature: Temperature of the repeated calls.
-    """
-    if sample:
-        return {"temperature": temperature, "rollout_id": sample}
-    return {}
-
-
 def role_lm(role: str) -> Any:
     """Return the LM of `role`, or the current LM if the role has none."""
     return current().role_lms.get(role) or dspy.settings.lm
-
-
-def stalled(reply: dspy.Prediction) -> StopReason:
-    """Return the stop reason of a loop that ends because `reply` adds nothing."""
-    if reply.get("parse_fallback"):
-        return "parse_fallback"
-    return "no_progress"
-
-
-def blank(signature: type[dspy.Signature]) -> dict[str, Any]:
-    """Return an empty value for each output field: no text, no items, False or 0."""
-    values: dict[str, Any] = {}
-    for name, declared in signature.output_fields.items():
-        kind = get_origin(declared.annotation) or declared.annotation
-        values[name] = kind() if kind in (bool, int, float, list) else ""
-    return values
-
-
-def tidied(reply: dspy.Prediction, blanks: Mapping[str, Any]) -> dspy.Prediction:
-    """Return a reply with stripped texts, and blanks for missing fields.
-
-    Args:
-        reply: Reply to change in place.
-        blanks: Blank value of each field.
-    """
-    for name, nothing in blanks.items():
-        value = reply.get(name)
-        if value is None:
-            reply[name] = nothing
-        elif isinstance(value, str):
-            reply[name] = value.strip()
-    return reply
 
 
 class Wording(NamedTuple):

@@ -28,7 +28,7 @@ from ragbench.programs.core import (
     one_line,
     predict,
 )
-from ragbench.programs.core.trace import sampling
+from ragbench.programs.core.replies import sampling
 from ragbench.programs.lookahead import evidence as evidences, plan as plans
 from ragbench.programs.lookahead.evidence import Evidence, QueryResult
 from ragbench.programs.lookahead.plan import LookUp, PlanGraph, Source
@@ -184,23 +184,18 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         for n in graph:
             if not n.stated or n.confidence >= least or n.id in graph.awaited:
                 sure.append(n)
-        if len(sure) < len(graph.nodes):
-            trace.count("unsure_nodes", len(graph.nodes) - len(sure))
         pruned = PlanGraph(tuple(sure))
         if knobs.prune:
             pruned, utilities = self.within_budget(pruned)
         dropped = [node.id for node in graph if node not in pruned.nodes]
         if not dropped:
             return graph
-        if len(pruned.nodes) < len(sure):
-            trace.count("pruned_nodes", len(sure) - len(pruned.nodes))
         cost = f"cost {graph.cost}, budget {knobs.budget}"
         observation = f"left out: {', '.join(dropped)}"
         rounded = {i: round(u, 4) for i, u in utilities.items()}
         notes = {"utilities": rounded} if rounded else {}
         trace.step("prune", input=cost, observation=observation, notes=notes)
         if not pruned.nodes:
-            trace.count("all_pruned")
             return plans.single(trace.question)
         return pruned
 
@@ -228,8 +223,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
         hits = dict(zip(allowed, lists, strict=True))
         done = []
         for node, queries, unresolved in to_search:
-            if unresolved:
-                trace.count("unresolved_variable", unresolved)
             rankings = []
             for query in queries:
                 if query in hits:
@@ -309,7 +302,6 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return
         most = self.knobs.max_fallback_queries
         nodes = evidences.reformulations(trace.question, run.looked_up, most=most)
-        trace.count("fallback")
         queries = " / ".join(node.query for node in nodes)
         trace.step("fallback", observation=queries, notes={"triggers": fired})
         run.looked_up += self._searched(run, nodes)

@@ -130,7 +130,6 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             if is_poor(answer, trace.question):  # use the most frequent name
                 if entity := best_entity(trace.question, answered):
                     trace.step("answer", observation=entity, notes={"entity_fallback": True})
-                    trace.count("entity_fallback")
                 answer = entity or answer or draft
         if is_answer(answer):
             return answer
@@ -220,15 +219,11 @@ class Exploration:
             return False
         added = self.tree.add(node, questions, most=self.knobs.max_children)
         split = "\n".join(n.question for n in added)
-        if node.refused:
-            self.trace.count("split_refused")
         self.trace.step(
             "decompose", input=node.question, observation=split or f"refused: {node.refused}"
         )
         if added:
             self.tree.active = added[0].id
-            if not self.trace.counts["questions_with_rollout"]:
-                self.trace.count("questions_with_rollout")
         return bool(added)
 
     def _traverse(self, node: SubQuestion) -> bool:
@@ -272,7 +267,7 @@ class Exploration:
         tree.close_above(node)
         # An answer that only repeats this one does not settle the question while others are open.
         sure = is_answer(main) and confidence >= STOP_CONFIDENCE
-        fresh = main != node.answer or not tree.open_leaves()
+        fresh = main != node.answer or not tree.has_open_leaf()
         settles = bool(node.parent and sure and fresh)
         if settles:
             tree.root.learn(main, confidence, context)

@@ -93,10 +93,10 @@ class Tree:
     def solved(self) -> list[SubQuestion]:
         return [n for n in self.nodes.values() if n.status == "solved"]
 
-    def open_leaves(self) -> list[SubQuestion]:
-        """List the open nodes below the root without children, in order of creation."""
-        below = [n for n in self.nodes.values() if n.parent and n.status == "open"]
-        return [n for n in below if not self.children(n)]
+    def has_open_leaf(self) -> bool:
+        """Return True if a node below the root is open and has no children."""
+        below = (n for n in self.nodes.values() if n.parent and n.status == "open")
+        return any(not self.children(n) for n in below)
 
     def known_to(self, node: SubQuestion) -> list[SubQuestion]:
         """List the solved nodes that are relevant to `node`.
@@ -160,18 +160,13 @@ class Tree:
             if lost:
                 parent.refused = f"part {number} needs part {lost[0]}, which repeats a node"
                 return []
-        return [self._added(parent, number, question) for number, question in new.items()]
-
-    def _added(self, parent: SubQuestion, number: int, question: str) -> SubQuestion:
-        node = SubQuestion(
-            id=f"n{len(self.nodes)}",
-            question=question,
-            parent=parent.id,
-            depth=parent.depth + 1,
-            number=number,
-        )
-        self.nodes[node.id] = node
-        return node
+        added = []
+        for number, question in new.items():
+            name = f"n{len(self.nodes)}"
+            above = {"parent": parent.id, "depth": parent.depth + 1}
+            self.nodes[name] = SubQuestion(id=name, question=question, number=number, **above)
+            added.append(self.nodes[name])
+        return added
 
     def close_above(self, node: SubQuestion) -> None:
         """Solve the ancestors of `node` below the root whose children are all solved.

@@ -64,7 +64,6 @@ class Beam:
                 break
         if grown:
             return "max_steps"
-        self.trace.count("no_supported_sentence")
         return "no_progress"
 
     def _grown(self) -> list[Path]:

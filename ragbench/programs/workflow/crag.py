@@ -141,8 +141,6 @@ class CRAG(RAGProgram[CRAGKnobs]):
                 text = " ... ".join(dict.fromkeys(strips))
                 refined.append(replace(passage, text=text, sentences=()))
                 room -= len(strips)
-        if not refined:
-            trace.count("no_strip_kept")
         return refined
 
     def _selected(self, trace: Trace, passage: Passage) -> list[str]:

@@ -87,7 +87,6 @@ class FaithfulRAG(RAGProgram[FaithfulRAGKnobs]):
             passage = reply.passage
         trace.step("recall", thought="\n".join(needed), observation=passage)
         if not passage:
-            trace.count("nothing_remembered")
             return []
         facts = core.distinct(trace.ask(self.split, text=passage).facts)
         trace.step("split", observation="\n".join(facts))

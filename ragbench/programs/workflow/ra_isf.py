@@ -60,7 +60,6 @@ class RAISF(RAGProgram[RAISFKnobs]):
     def solve(self, trace: Trace) -> dspy.Prediction:
         answer = self._resolved(trace, {}, trace.question, ())
         if not is_answer(answer):
-            trace.count("nothing_answered")
             return trace.prediction(self.force(trace), "no_progress")
         return trace.prediction(answer, "answered" if trace.searches else "direct")
 

@@ -164,7 +164,6 @@ class RAGentA(JudgedPassages[RAGentAKnobs]):
             notes = [*draft.lines(), *draft.notes]
             draft.answer = trace.answer(self.rewrite, notes=notes)
         elif dropped:
-            trace.count("all_claims_dropped")
             draft.answer = NO_ANSWER if self.knobs.refuse else draft.answer
         return gap
 
