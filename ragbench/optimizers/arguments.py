@@ -58,17 +58,16 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     return {n: p for n, p in declared.items() if n != "self" and p.kind not in several}
 
 
-def is_by_name(compile: Callable[..., Any]) -> bool:
-    """Return True if `compile` takes the student only by name, not as its first argument."""
-    leading = next(iter(parameters_of(compile).values()), None)
-    return leading is not None and leading.kind is inspect.Parameter.KEYWORD_ONLY
+def student_of(compile: Callable[..., Any]) -> str:
+    """Return the name of the argument of `compile` that takes the student."""
+    return next(iter(parameters_of(compile)), "student")
 
 
 def settings_of(function: Callable[..., Any]) -> Parameters:
     """Return the parameters of `function`, without the student of a `compile`."""
     parameters = parameters_of(function)
-    if function.__name__ == "compile" and parameters and not is_by_name(function):
-        del parameters[next(iter(parameters))]
+    if function.__name__ == "compile":
+        parameters.pop(student_of(function), None)
     return parameters
 
 

@@ -23,10 +23,10 @@ from ragbench.lms.unmetered import noticing_unmetered
 from ragbench.optimizers.arguments import (
     SUPPLIED,
     Arguments,
-    is_by_name,
     knobs_of,
     passed_to,
     settings_of,
+    student_of,
     supplied_to,
 )
 from ragbench.optimizers.base import OPTIMIZERS, Optimizer, OptimizerKnobs
@@ -93,10 +93,7 @@ class OwnOptimizer(Optimizer):
             ):
                 compile = self._optimizer(supplied).compile
                 arguments = supplied_to(compile, supplied) | passed_to(compile, self.knobs)
-                if is_by_name(compile):
-                    compiled = compile(student=student, **arguments)
-                else:
-                    compiled = compile(student, **arguments)
+                compiled = compile(**{student_of(compile): student}, **arguments)
         except (RagbenchError, LMError, AdapterParseError):
             raise
         except Exception as error:  # third-party code may raise anything
