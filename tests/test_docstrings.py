@@ -10,7 +10,7 @@ from tests.trees import PACKAGE, trees
 #: Part of the package -> public functions with two or more parameters and without `Args:`. A
 #: ceiling may only fall.
 CEILINGS = {
-    "lms": 42,
+    "lms": 8,  # files at their greatest length
     "programs": 2,  # docstrings of tools, which are prompts
 }
 

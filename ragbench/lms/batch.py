@@ -122,6 +122,10 @@ def most(lm: RagbenchLM, body: Mapping[str, Any]) -> Amount:
     """Return the maximum usage of a request: a token for 3 bytes sent, and the longest reply.
 
     The cost is infinite if the price is unknown.
+
+    Args:
+        lm: LM that answers the request.
+        body: JSON body of the request.
     """
     sent = -(-len(json.dumps(body, ensure_ascii=False).encode()) // 3)
     got = body.get("max_tokens") or body.get("max_completion_tokens") or UNBOUNDED_REPLY
@@ -130,7 +134,12 @@ def most(lm: RagbenchLM, body: Mapping[str, Any]) -> Amount:
 
 
 def used(lm: RagbenchLM, reply: ItemReply) -> Amount:
-    """Return the usage that a reply reports. A failed item is not billed."""
+    """Return the usage that a reply reports. A failed item is not billed.
+
+    Args:
+        lm: LM that answered.
+        reply: Result of an item.
+    """
     reported = reported_usage(reply["body"], "")
     if reported is None:
         return Amount()

@@ -223,6 +223,10 @@ def keep_lm(lm: dspy.BaseLM, *, name: str = "") -> str:
 
     A `dspy.LM` whose settings are JSON is identified by them, an LM of another class by the
     caller's `name`.
+
+    Args:
+        lm: The LM.
+        name: The caller's name for it.
     """
     return keep(lm, f"{PREFIX}{lm.model}", name=name, content=_content_of(lm))
 

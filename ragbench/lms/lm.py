@@ -50,6 +50,10 @@ class RagbenchLM(dspy.LM):
         """Represent `lm` to a module by its name, its history, and its settings except `changed`.
 
         DSPy's cache distinguishes it by the engine's identity, which is a part of the rollout.
+
+        Args:
+            lm: LM that answers.
+            changed: Settings that replace those of `lm`.
         """
         self.given = lm
         self.model = lm.model

@@ -57,8 +57,12 @@ class Pricing:
     ) -> float | None:
         """Return the cost in US dollars, or None if a billed kind of token has no known price.
 
-        `sent` and `got` are all tokens of the prompt and of the reply, including those of special
-        kinds.
+        Args:
+            sent: All tokens of the prompt, including those of special kinds.
+            got: All tokens of the reply, including those of special kinds.
+            cache_read: Tokens that the provider's cache read.
+            cache_write: Tokens that the provider's cache wrote.
+            thought: Tokens of reasoning.
         """
         rates = {_READ: self.rates.get(_IN), _WRITTEN: self.rates.get(_IN),
                  _THOUGHT: self.rates.get(_OUT), **self.rates}  # fmt: skip
@@ -102,7 +106,12 @@ class Pricing:
 
 @lru_cache(maxsize=256)
 def map_entry(provider: str, model: str) -> Mapping[str, float]:
-    """Return US dollars per token of each kind for a model of `provider`. Empty if unknown."""
+    """Return US dollars per token of each kind for a model of `provider`. Empty if unknown.
+
+    Args:
+        provider: Name of the provider in DSPy.
+        model: Name of the model.
+    """
     name = _IN_MAP.get(provider, provider)
     return _by_genai_prices(name, model) or _by_litellm(name, model)
 

@@ -41,7 +41,12 @@ class Answers:
         return None
 
     def set(self, key: str, value: Any) -> None:
-        """Keep `value` under `key`, if it can be."""
+        """Keep `value` under `key`, if it can be.
+
+        Args:
+            key: Key of the request.
+            value: JSON value.
+        """
         last_reply.key = key
         self._rows.put({key.encode(): json.dumps(value).encode()})
 

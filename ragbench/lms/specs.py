@@ -107,6 +107,10 @@ def key_in(*variables: str) -> str | None:
 def parse_spec(text: str, *, api_base: str | None = None) -> LocalSpec | HostedSpec:
     """Parse the LM spec `text`. Its server is at `api_base` unless it names one after `@`.
 
+    Args:
+        text: The spec.
+        api_base: Address of the server. None for the provider's own.
+
     Raises:
         LMSetupError: It is malformed, or names an unknown provider, model or file.
     """

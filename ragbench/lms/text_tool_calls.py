@@ -37,7 +37,12 @@ _PAIRS = (
 
 
 def read_calls(text: str, tool_names: Set[str]) -> tuple[Calls, str]:
-    """Return the calls of `tool_names` in `text`, and the text in front of them."""
+    """Return the calls of `tool_names` in `text`, and the text in front of them.
+
+    Args:
+        text: Text of the reply.
+        tool_names: Names of the offered tools.
+    """
     calls: Calls = []
     mark = _BARE.match(text) or _MARK.search(text)
     if mark:

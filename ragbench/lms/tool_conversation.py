@@ -47,9 +47,16 @@ class ToolConversation(dspy.Adapter):
         demos: Sequence[Mapping[str, Any]],
         inputs: Mapping[str, Any],
     ) -> list[Message]:
-        """Return the messages of one call, without demonstrations that lack question or answer."""
-        described = signature.output_fields["answer"].json_schema_extra["desc"]
-        messages = [_said("system", f"{signature.instructions}\n\nThen answer with {described}.")]
+        """Return the messages of one call, without demonstrations that lack question or answer.
+
+        Args:
+            signature: Signature with `question`, `history`, `tools` and `answer`.
+            demos: Demonstrations.
+            inputs: Values of the input fields.
+        """
+        described = signature.output_fields["answer"].json_schema_extra["desc"].rstrip(".")
+        form = f"Form of the final answer: {described}."
+        messages = [_said("system", f"{signature.instructions}\n\n{form}")]
         for demo in demos:
             if demo.get("question") and demo.get("answer"):
                 messages += [_said("user", demo["question"]), _said("assistant", demo["answer"])]
@@ -72,7 +79,12 @@ class ToolConversation(dspy.Adapter):
         return messages
 
     def parse(self, signature: SignatureType, completion: str) -> Fields:
-        """Return the answer: the full text, or the section marked as the answer."""
+        """Return the answer: the full text, or the section marked as the answer.
+
+        Args:
+            signature: Signature of the call.
+            completion: Text of the reply.
+        """
         answer = sections_of(completion, HEADER).get("answer") or completion.strip()
         if answer.startswith("<"):
             count("unread_mark")

@@ -35,7 +35,13 @@ class UnmeteredCalls:
         return lambda *_, **__: None
 
     def on_lm_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """Note a call that begins."""
+        """Note a call that begins.
+
+        Args:
+            call_id: Id of the call in DSPy.
+            instance: The LM.
+            inputs: Arguments of the call.
+        """
         if not isinstance(instance, RagbenchLM):
             tokens = estimate_tokens(json.dumps(inputs, default=str))
             self._begun[call_id] = (instance, tokens, time.perf_counter())
@@ -43,7 +49,13 @@ class UnmeteredCalls:
     def on_lm_end(
         self, call_id: str, outputs: dict[str, Any] | None, exception: Exception | None = None
     ) -> None:
-        """File a call that has ended. Its tokens are estimated."""
+        """File a call that has ended. Its tokens are estimated.
+
+        Args:
+            call_id: Id of the call in DSPy.
+            outputs: Result of the call. None if it failed.
+            exception: Error of the call, if any.
+        """
         if call_id not in self._begun:
             return
         lm, tokens, begun = self._begun.pop(call_id)

@@ -59,7 +59,12 @@ _log = get(__name__)
 
 
 def empty_reply(ending: str, usage: lm15.Usage) -> lm15.ServerError:
-    """Return the error of a reply without text or tool call. The call is sent once more."""
+    """Return the error of a reply without text or tool call. The call is sent once more.
+
+    Args:
+        ending: Reason with which the server ended the reply.
+        usage: Tokens that the server counted.
+    """
     error = lm15.ServerError(f"the reply has no content, and ended with {ending!r}", status=200)
     error.usage = usage
     error.once_more = True

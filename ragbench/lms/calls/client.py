@@ -89,7 +89,12 @@ class Client:
         """
 
     def rename(self, name: str, new_name: str) -> bool:
-        """Return True if the parameter called `name` is sent as `new_name` from now on."""
+        """Return True if the parameter called `name` is sent as `new_name` from now on.
+
+        Args:
+            name: Name of the parameter in DSPy.
+            new_name: Name that the server requires.
+        """
         return False
 
     def close(self) -> None:
@@ -159,6 +164,10 @@ class Wire:
 
     def complete(self, lm: Any, request: Request) -> Response:
         """Return the answer of the router's `lm`. Raise every failure as a canonical error.
+
+        Args:
+            lm: LM of DSPy's router, over this transport.
+            request: The request.
 
         Raises:
             dspy.lm15.LM15Error: it failed.
@@ -251,7 +260,12 @@ class HostedClient(Client):
 
 
 def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
-    """Return a server at `base_url` that speaks OpenAI's chat protocol."""
+    """Return a server at `base_url` that speaks OpenAI's chat protocol.
+
+    Args:
+        provider: Name of the provider in messages and prices.
+        base_url: Address of the server.
+    """
     return ProviderDefinition.chat(
         lm15.AccessPolicy(provider=provider, base_url=base_url),
         compat=OpenAIChatCompat(max_tokens_field="max_tokens", instruction_role="system"),
@@ -261,6 +275,11 @@ def openai_compatible(provider: str, base_url: str) -> ProviderDefinition:
 
 def listed_models(base: str, key: str | None, headers: Sequence[tuple[str, str]]) -> list[str]:
     """Return the model names of the OpenAI-compatible server at `base`. Empty if it has no list.
+
+    Args:
+        base: Address of the server.
+        key: The key. None if the server needs none.
+        headers: Headers in addition to the key.
 
     Raises:
         LMSetupError: It cannot be reached, redirects, or refuses the key.
@@ -293,6 +312,10 @@ def reported_usage(body: Mapping[str, Any], provider: str) -> Usage | None:
     An impossible count is dropped without the others. Prompt tokens include those that the
     provider's cache read and wrote, and reply tokens include reasoning, whether or not the provider
     counts them separately. Supports the protocols of OpenAI (chat), Anthropic and Gemini.
+
+    Args:
+        body: JSON body of the reply.
+        provider: Name of the provider in DSPy.
     """
     counts: dict[str, Any] = {}
     usages = [usage for usage in map(body.get, _COUNTS) if isinstance(usage, Mapping)]

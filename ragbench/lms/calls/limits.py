@@ -179,7 +179,13 @@ class Reservation:
     taken: Amount = Amount()
 
     def take(self, *, tokens: int, cost: float | None, calls: int = 1) -> None:
-        """Record the usage of the call. An unknown cost counts as the reserved amount."""
+        """Record the usage of the call. An unknown cost counts as the reserved amount.
+
+        Args:
+            tokens: Tokens of prompt and reply.
+            cost: Cost in US dollars. None if unknown.
+            calls: Number of requests.
+        """
         self.taken = Amount(calls, tokens, self.reserved.cost if cost is None else cost)
 
 
@@ -309,7 +315,12 @@ class Scope:
         sleep_until(max(0.0, seconds), self.over)
 
     def wait(self, condition: threading.Condition, seconds: float = math.inf) -> None:
-        """Wait a moment on the held `condition`, unless `check` raises. The caller loops."""
+        """Wait a moment on the held `condition`, unless `check` raises. The caller loops.
+
+        Args:
+            condition: Condition that the calling thread holds.
+            seconds: Maximum time to wait.
+        """
         self.check()
         condition.wait(max(0.0, min(seconds, POLL_S)))
         self.check()
@@ -398,7 +409,13 @@ def question_deadline() -> Deadline | None:
 
 
 def check_price(model: str, *, priced: bool, cure: str = "") -> None:
-    """Raise ConfigError if a limit on cost is to be kept over a model without a price."""
+    """Raise ConfigError if a limit on cost is to be kept over a model without a price.
+
+    Args:
+        model: Model of the calls, for the message.
+        priced: True if the price of the model is known.
+        cure: Fix that the user can apply to this model, for the message.
+    """
     for block in active():
         if block.limits.cost is not None and not priced:
             raise ConfigError(

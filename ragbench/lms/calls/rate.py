@@ -62,7 +62,12 @@ class Rate:
         self._free_at: dict[str, float] = {}
 
     def limit(self, unit: str, per_minute: float | None) -> None:
-        """Keep a fixed limit on `calls` or `tokens` as well. The lowest of several applies."""
+        """Keep a fixed limit on `calls` or `tokens` as well. The lowest of several applies.
+
+        Args:
+            unit: calls or tokens.
+            per_minute: Maximum number per minute. None for no limit.
+        """
         if per_minute is not None:
             self._fixed[unit] = min(per_minute, self._fixed.get(unit, math.inf))
             self._free_at.setdefault(unit, 0.0)
@@ -74,7 +79,12 @@ class Rate:
         return max(self._next_at, *self._free_at.values(), now) - now
 
     def start(self, now: float, call: Started) -> None:
-        """Record that `call` is sent."""
+        """Record that `call` is sent.
+
+        Args:
+            now: Time of a monotonic clock.
+            call: The call.
+        """
         call.at = now
         self.n_open += 1
         self._recent.append(call)
@@ -85,7 +95,13 @@ class Rate:
             self._free_at[unit] = max(now, self._free_at[unit]) + 60.0 * need / most
 
     def answer(self, now: float, call: Started, *, tokens: int) -> None:
-        """Record an answer to `call` with its tokens, those of the prompt included."""
+        """Record an answer to `call` with its tokens, those of the prompt included.
+
+        Args:
+            now: Time of a monotonic clock.
+            call: The answered call.
+            tokens: Tokens of prompt and reply.
+        """
         self.n_open -= 1
         if self.per_second is None:
             self.most_open += 1
@@ -97,7 +113,13 @@ class Rate:
             self._free_at["tokens"] += 60.0 * (tokens - call.tokens) / self._fixed["tokens"]
 
     def reject(self, now: float, call: Started, *, retry_after: float | None = None) -> None:
-        """Record that the server rejected `call` with 429."""
+        """Record that the server rejected `call` with 429.
+
+        Args:
+            now: Time of a monotonic clock.
+            call: The rejected call.
+            retry_after: Seconds that the server demands. None if it states none.
+        """
         self.n_open -= 1
         call.rejected = True
         if call.at <= self._cut_at:  # this rejection belongs to the last cut
@@ -130,7 +152,12 @@ class RateLimit:
         self._changed = threading.Condition()
 
     def limit(self, *, rpm: float | None, tpm: float | None) -> None:
-        """Keep these fixed limits, too, in calls and in tokens a minute."""
+        """Keep these fixed limits, too, in calls and in tokens a minute.
+
+        Args:
+            rpm: Maximum number of calls per minute. None for no limit.
+            tpm: Maximum number of tokens per minute. None for no limit.
+        """
         with self._changed:
             self.rate.limit("calls", rpm)
             self.rate.limit("tokens", tpm)
@@ -155,7 +182,12 @@ class RateLimit:
             self._queue.release()
 
     def leave(self, call: Started, attempt: Attempt) -> None:
-        """Learn from the outcome of the call."""
+        """Learn from the outcome of the call.
+
+        Args:
+            call: The call as `enter` returned it.
+            attempt: The attempt, with its reply or error.
+        """
         error = attempt.error
         with self._changed:
             if isinstance(error, RateLimitError):

@@ -96,7 +96,12 @@ class ServerCapabilities:
         return replace(request, tools=tools, config=replace(config, **changes))
 
     def learn(self, error: LM15Error, sent: Request) -> bool:
-        """Return True if `error` names a parameter of `sent` that will be sent otherwise."""
+        """Return True if `error` names a parameter of `sent` that will be sent otherwise.
+
+        Args:
+            error: Error of the server.
+            sent: The request that it refuses.
+        """
         status = getattr(error, "status", None)
         if not isinstance(error, InvalidRequestError) or status not in _STATUSES:
             return False

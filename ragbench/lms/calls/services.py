@@ -93,6 +93,12 @@ class ServerCalls:
     ) -> Reply[Value]:
         """Return the result of `send` after as many attempts as necessary. See `Caller.call`.
 
+        Args:
+            send: Function that sends one request.
+            prompt: Hash that distinguishes prompts.
+            most: Maximum usage of an attempt.
+            file_failure: Function that files a failed call.
+
         Raises:
             CallRefusedError: The call was refused.
             LMUnavailableError: The server failed repeatedly.
