@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,10 +49,7 @@ class Run:
     @property
     def records(self) -> list[Record]:
         """Records, one per question and repeat. After `evaluate`, in the order of its questions."""
-        records: list[Record] = []
-        for run in self.arm:
-            records.extend(run.records.values())
-        return records
+        return [record for run in self.arm for record in run.records.values()]
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -93,14 +89,9 @@ class Run:
             UnknownNameError: There is no such metric.
         """
         [name] = metric_names([name])
-        values = []
-        for record in self.records:
-            value = get_metric(name).score(record)
-            if value is not None:
-                values.append(value)
-        if values:
-            return sum(values) / len(values)
-        return None
+        scores = map(get_metric(name).score, self.records)
+        values = [score for score in scores if score is not None]
+        return sum(values) / len(values) if values else None
 
     def interval(self, name: AnyMetric) -> Interval | None:
         """Return the 95 % interval of `mean`, by clusters, or None if it cannot be computed.
@@ -112,26 +103,6 @@ class Run:
 
         [name] = metric_names([name])
         return Shared.within(self.arm).mean(self.arm, name)[1]
-
-    def compare(self, other: AnyRun, **options: Any) -> RunComparison:
-        """Compare this run with `other`. See `ragbench.compare`.
-
-        Args:
-            other: A run, or the path of its folder.
-            **options: Keyword arguments of `ragbench.compare`.
-        """
-        return compare(self, other, **options)
-
-    def toDict(self) -> dict[str, Any]:  # noqa: N802  # as DSPy's own results call it
-        """Return folder, scores, summary and answers as JSON values."""
-        columns = ("qid", "question", "answers", "answer", "failed", "scores")
-        records = []
-        for record in self.records:
-            records.append({column: getattr(record, column) for column in columns})
-        fields = {"folder": self.folder, "scores": self.scores, "summary": self.summary}
-        text = json.dumps({**fields, "records": records}, default=str)
-        document: dict[str, Any] = json.loads(text)
-        return document
 
     def to_pandas(self) -> pd.DataFrame:
         """Return one row per question, with the columns of `ragbench export`."""
@@ -228,7 +199,4 @@ def open_run(folder: AnyRun) -> Run:
 
 
 def _arms(*runs: AnyRun) -> list[Sequence[Evaluation]]:
-    arms = []
-    for run in runs:
-        arms.append(open_run(run).arm)
-    return arms
+    return [open_run(run).arm for run in runs]
