@@ -109,7 +109,6 @@ EXTRA_OF = {
     "pandas": "data",
     "pyarrow": "data",
     "pypdf": "documents",
-    "qdrant_client": "qdrant",
     "ray": "ray",
     "sklearn": "graph",
     "spacy": "spacy",

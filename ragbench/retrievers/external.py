@@ -8,12 +8,10 @@ text and optionally a title, an id and a score. `dspy.Retrieve` and similar clas
 
 import inspect
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self
 
-import httpx
 from pydantic import Field
 
 from ragbench.errors import ConfigError, LMSetupError
@@ -115,8 +113,7 @@ class HTTPRetriever(Retriever):
             return []
         settings = self.settings
         fields = {settings.query: query, **({settings.k: k} if settings.k else {})}
-        reply = self.server.answer(httpx.Request("POST", settings.url, json=fields))
-        hits = _at(json.loads(reply), settings.hits)
+        hits = _at(self.server.ask("POST", settings.url, fields), settings.hits)
         if not isinstance(hits, list):
             raise LMSetupError(f"{settings.url} answered without a list at hits={settings.hits!r}")
         keys = ("text", "title", "id", "score")

@@ -8,14 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from ragbench.knobs import Knobs
 from ragbench.ledger import fan_out
-from ragbench.passages import Corpus, Passage
-from ragbench.retrievers.base import RETRIEVERS, Hits, Ranking
+from ragbench.passages import Corpus
+from ragbench.retrievers.base import RETRIEVERS, Hits, Ranking, Retriever
 from ragbench.retrievers.factory import make_retriever
 from ragbench.retrievers.scores import by_rank, fused, min_max
 
@@ -28,6 +28,7 @@ class FusionSettings(Knobs):
         0.5, ge=0, le=1, description="weight of the vectors; the words have the rest"
     )
     depth: int = Field(2, ge=1, le=100, description="each side returns this multiple of k")
+    fusion: Literal["rrf", "minmax"] = Field("rrf", description="of ranks, or of scores")
 
 
 class HybridSettings(FusionSettings):
@@ -35,7 +36,6 @@ class HybridSettings(FusionSettings):
 
     sparse: str = Field("bm25", description="spec of one side, such as bm25(k1=1.2)")
     dense: str = Field("dense", description="spec of the other side")
-    fusion: Literal["rrf", "minmax"] = Field("rrf", description="of ranks, or of scores")
 
 
 @RETRIEVERS.register("hybrid")
@@ -43,7 +43,7 @@ class Hybrid(Ranking):
     """Sparse and dense search at once, fused by rank or by score."""
 
     name = "hybrid"
-    Settings = HybridSettings
+    Settings: ClassVar[type[Knobs]] = HybridSettings
 
     def __init__(self, corpus: Corpus, **settings: Any) -> None:
         super().__init__(corpus, **settings)
@@ -51,18 +51,26 @@ class Hybrid(Ranking):
         self.parts = tuple(make_retriever(spec, corpus) for spec in specs)
 
     def _hits(self, queries: Sequence[str], k: int) -> list[Hits]:
-        depth = k * self.settings.depth
         weight = self.settings.dense_weight
-        rankings = fan_out(lambda side: side.search_many(queries, k=depth), self.parts)
         hits = []
-        for sparse, dense in zip(*rankings, strict=True):
+        for sparse, dense in zip(*self._rankings(queries, k * self.settings.depth), strict=True):
             sides = [(1 - weight, self._values(sparse)), (weight, self._values(dense))]
             hits.append(fused(sides, k))
         return hits
 
-    def _values(self, passages: Sequence[Passage]) -> dict[int, float]:
-        places = [self.corpus.positions[passage.pid] for passage in passages]
-        scores = [passage.score for passage in passages]
+    def _rankings(self, queries: Sequence[str], k: int) -> Sequence[list[Hits]]:
+        """Return the rankings of the queries by words, then those by vectors."""
+
+        def rank(side: Retriever) -> list[Hits]:
+            rankings = []
+            for passages in side.search_many(queries, k=k):
+                rankings.append([(self.corpus.positions[p.pid], p.score) for p in passages])
+            return rankings
+
+        return fan_out(rank, self.parts)
+
+    def _values(self, hits: Hits) -> dict[int, float]:
         if self.settings.fusion == "rrf":
-            return by_rank(list(zip(places, scores, strict=True)), self.settings.rrf_k)
-        return dict(zip(places, min_max(scores).tolist(), strict=True))
+            return by_rank(hits, self.settings.rrf_k)
+        scores = min_max([score for _, score in hits]).tolist()
+        return {place: score for (place, _), score in zip(hits, scores, strict=True)}

@@ -61,19 +61,12 @@ class IndexStore(FolderStore):
             return read_manifest(self.root / key)
 
 
-def index_key(retriever: Retriever, *, without: str = "") -> str:
-    """Return the name of a retriever's index: a hash of corpus, settings and versions.
-
-    Args:
-        retriever: The retriever.
-        without: A setting that is left out of the hash.
-    """
-    settings = retriever.index_settings()
-    settings.pop(without, None)
+def index_key(retriever: Retriever) -> str:
+    """Return the name of a retriever's index: a hash of corpus, settings and versions."""
     package = _ENGINES.get(retriever.name)
     content = {
         "retriever": retriever.name,
-        "settings": settings,
+        "settings": retriever.index_settings(),
         "corpus": retriever.corpus.digest,
         "versions": [_FORMAT, retriever.index_version, package and version(package)],
     }

@@ -104,7 +104,7 @@ def test_every_extra_that_is_named_exists_and_all_holds_those_of_the_core() -> N
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     [everything] = extras["all"]
-    apart = {"qdrant", "ray", "spacy"}
+    apart = {"ray", "spacy"}
     for package, extra in EXTRA_OF.items():
         assert extra in everything or extra in apart
         names = {"bs4": "beautifulsoup4", "faiss": "faiss-cpu", "sklearn": "scikit-learn"}

@@ -1,7 +1,6 @@
 """What every registered retriever owes: hostile corpora, threads, copies."""
 
 import copy
-import importlib.util
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,10 +15,8 @@ from tests.retrievers.conftest import make_corpus, random_texts
 #: corpus. Both have tests of their own.
 PLAIN = {"rerank": "rerank(reranker=none)", "distracting": "distracting(rate=0)"}
 #: Those that ask a server or an LM have tests of their own.
-ASKING = {"http", *(name for name, kind in RETRIEVERS if issubclass(kind, GraphSearch))}
+ASKING = {"http", "qdrant", *(name for name, kind in RETRIEVERS if issubclass(kind, GraphSearch))}
 SPECS = [PLAIN.get(name, name) for name in RETRIEVERS.names() if name not in ASKING]
-if importlib.util.find_spec("qdrant_client") is None:
-    SPECS.remove("qdrant")
 
 HOSTILE: dict[str, list[str]] = {
     "empty": [],
@@ -87,15 +84,7 @@ def test_restrict_searches_only_those_passages(spec: str) -> None:
     ]
 
 
-ENGINES = [spec for spec in SPECS if spec == "qdrant"]
-SIDES = [f"{engine}(mode={mode})" for engine in ENGINES for mode in ("text", "vector")]
-
-
-#: rank-bm25 finds nothing by words that most passages have.
-TIED = [spec for spec in SPECS if spec != "rank_bm25"]
-
-
-@pytest.mark.parametrize("spec", [*TIED, *SIDES])
+@pytest.mark.parametrize("spec", SPECS)
 def test_search_if_scores_tie_keeps_corpus_order(spec: str) -> None:
     corpus = make_corpus(["other"] * 3 + ["same words"] * 900, title=lambda i: "")
     found = make_retriever(spec, corpus).search("same words", k=5)

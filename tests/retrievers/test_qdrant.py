@@ -1,15 +1,13 @@
-"""Qdrant against bm25 and dense: the engines themselves; a server that is of no use."""
+"""Qdrant against bm25, dense and hybrid, and servers that are of no use."""
 
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from ragbench.errors import DataError, LMSetupError, LMUnavailableError, MissingExtraError
+from ragbench.errors import ConfigError, DataError, LMSetupError, LMUnavailableError
 from ragbench.lms.calls import Caller
-from ragbench.retrievers import make_retriever
+from ragbench.retrievers import Corpus, make_retriever
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 from tests.retrievers.wire import Wire, serving
@@ -45,9 +43,6 @@ class Qdrant:
 
     def __call__(self, path: str, body: Any) -> Any:
         path = path.partition("?")[0]
-        if path == "/":
-            about = {"title": "qdrant - vector search engine", "version": "0.0.0"}
-            return self.fault(path) or (200, about)
         return self.fault(path) or (200, {"result": self.result(path, body), "time": 0.0})
 
     def result(self, path: str, body: Any) -> Any:
@@ -89,62 +84,45 @@ def failed(status: int, why: str = "scripted") -> tuple[int, Any]:
     return status, {"status": {"error": why}, "time": 0.0}
 
 
-@pytest.mark.parametrize("spec", ["qdrant", "server"])
 def test_both_sides_are_ranked_as_here_and_fused(
-    spec: str, server: Qdrant, store: IndexStore, embedder: WordEmbedder
+    server: Qdrant, store: IndexStore, embedder: WordEmbedder
 ) -> None:
-    given = {"url": server.url} if spec == "server" else {}
-    name = "qdrant"
     bm25 = {"k1": 1.2, "b": 0.75, "title_weight": 3}
-    given |= bm25
-    sides = {
-        mode: make_retriever(name, CORPUS, mode=mode, **given).build(store)
-        for mode in ("text", "vector")
-    }
-    expected = {"text": make_retriever("bm25", CORPUS, **bm25),
-                "vector": make_retriever("dense", CORPUS)}  # fmt: skip
-    for mode, side in sides.items():
-        for query in filter(str.strip, QUERIES):
-            mine = {hit.pid: hit.score for hit in side.search(query, k=300)}
-            theirs = {hit.pid: hit.score for hit in expected[mode].search(query, k=300)}
-            assert mine == pytest.approx(theirs, abs=1e-5, rel=1e-3)
+    made = make_retriever("qdrant", CORPUS, url=server.url, **bm25).build(store)
+    alone = {0.0: make_retriever("bm25", CORPUS, **bm25), 1.0: make_retriever("dense", CORPUS)}
+    sparse = "bm25(k1=1.2,b=0.75,title_weight=3)"
     embedder.embedded.clear()
-    for weight in (0.0, 0.3, 1.0):
-        fused = Counter()
-        for mode, share in (("text", 1 - weight), ("vector", weight)):
-            hits = sides[mode].search("w3 w9", k=15) if share else []
-            fused.update({hit.pid: share / (10 + rank) for rank, hit in enumerate(hits, start=1)})
-        best = sorted(fused, key=lambda pid: (-fused[pid], CORPUS.positions[pid]))[:5]
-        whole = make_retriever(name, CORPUS, rrf_k=10, dense_weight=weight, depth=3, **given)
-        found = whole.build(store).search("w3 w9", k=5)
-        assert [hit.pid for hit in found] == best
-        assert [hit.score for hit in found] == pytest.approx([fused[pid] for pid in best])
-    assert not any(text.startswith("T") for text in embedder.embedded), "embedded again"
+    for weight, fusion in ((0.0, "minmax"), (0.3, "minmax"), (0.3, "rrf"), (1.0, "minmax")):
+        given = {"rrf_k": 10, "dense_weight": weight, "depth": 20, "fusion": fusion}
+        found = make_retriever("qdrant", CORPUS, url=server.url, **bm25, **given).build(store)
+        expected = make_retriever("hybrid", CORPUS, sparse=sparse, **given)
+        for query in [*QUERIES, "unknown"]:
+            mine = {hit.pid: hit.score for hit in found.search(query, k=15)}
+            theirs = {hit.pid: hit.score for hit in expected.search(query, k=15)}
+            assert mine == pytest.approx(theirs, abs=1e-5, rel=1e-3)
+            if weight in alone and query.strip():
+                ranked = [hit.pid for hit in alone[weight].search(query, k=3)]
+                assert [*mine][: len(ranked)] == ranked
+    assert made.search(" ", k=3) == []
 
 
-def test_words_alone_embed_nothing_and_a_missing_package_is_one_line(
-    embedder: WordEmbedder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_retriever("qdrant", CORPUS, mode="text").search("w1", k=3)
-    assert embedder.embedded == []
-    monkeypatch.setitem(sys.modules, "qdrant_client", None)
-    said = r"retriever qdrant needs qdrant_client; in a checkout .* pip install '\.\[qdrant\]'"
-    with pytest.raises(MissingExtraError, match=said):
-        make_retriever("qdrant", CORPUS, mode="text").build()
-
-
-# -- Qdrant on a server
+def test_qdrant_in_the_distractor_setting_or_without_a_server_is_refused() -> None:
+    corpus = Corpus(CORPUS.passages, contexts={"q": (0, 1)})
+    with pytest.raises(ConfigError, match="use --setting pooled"):
+        make_retriever("qdrant", corpus, url="http://x:1", setting="distractor").build()
+    with pytest.raises(ConfigError, match="needs a server"):
+        make_retriever("qdrant", CORPUS)
 
 
 def test_a_collection_is_found_again_and_filled_again_where_points_are_gone(
     server: Qdrant, store: IndexStore
 ) -> None:
     def made(at: IndexStore | None = store) -> Any:
-        return make_retriever("qdrant", CORPUS, url=server.url, mode="text").build(at)
+        return make_retriever("qdrant", CORPUS, url=server.url).build(at)
 
     first = made()
     expected, facts = first.search_many(QUERIES, k=7), first.card()["index"]
-    assert (facts["server"], facts["engine"][:7]) == (server.url, "qdrant ")
+    assert facts["server"] == server.url
     sent = server.sent()
     assert made(None).search_many(QUERIES, k=7) == expected  # as on another machine
     assert server.sent() == sent == 300
@@ -168,7 +146,7 @@ def test_a_killed_build_goes_on_and_embeds_nothing_twice(
     made = make_retriever("qdrant", CORPUS, url=server.url).build(store)
     assert server.engine.count(made.facts()["collection"]).count == 300
     assert sum(text.startswith("T") for text in embedder.embedded) == 300
-    expected = make_retriever("qdrant", CORPUS).search_many(QUERIES, k=7)
+    expected = make_retriever("hybrid", CORPUS).search_many(QUERIES, k=7)
     assert made.search_many(QUERIES, k=7) == expected
 
 
@@ -187,7 +165,7 @@ def test_qdrant_if_the_server_is_unusable_has_a_one_line_error(
 ) -> None:
     server.fault = lambda path: fault
     with pytest.raises(kind, match=said) as error:
-        make_retriever("qdrant", CORPUS, url=server.url, mode="text").build()
+        make_retriever("qdrant", CORPUS, url=server.url).build()
     assert "\n" not in str(error.value)
     assert server.url.removeprefix("http://") in str(error.value)
 
@@ -201,7 +179,7 @@ def test_qdrant_if_the_server_is_unusable_has_a_one_line_error(
     ],
 )
 def test_qdrant_if_the_reply_is_invalid_has_no_ranking(server: Qdrant, points: Any) -> None:
-    retriever = make_retriever("qdrant", CORPUS, url=server.url, mode="text").build()
+    retriever = make_retriever("qdrant", CORPUS, url=server.url).build()
     body = {"result": [{"points": points}]}
     server.fault = lambda path: (200, body) if path.endswith("/query/batch") else None
     with pytest.raises(LMSetupError, match="does not answer as Qdrant does"):
@@ -217,7 +195,7 @@ def test_an_address_that_is_none_or_holds_a_key_is_refused(url: str) -> None:
 def test_the_key_goes_to_the_server_and_nowhere_else(
     server: Qdrant, store: IndexStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    retriever: Any = make_retriever("qdrant", CORPUS, url=server.url, mode="text").build(store)
+    retriever: Any = make_retriever("qdrant", CORPUS, url=server.url).build(store)
     retriever.search("w1", k=3)
     assert {*server.wire.keys} == {KEY}
     server.fault = lambda path: failed(400, f"the key {KEY} is bad")
@@ -226,4 +204,3 @@ def test_the_key_goes_to_the_server_and_nowhere_else(
     kept = b"".join(path.read_bytes() for path in store.root.rglob("*") if path.is_file())
     for text in (str(retriever.card()), str(error.value), caplog.text, kept.decode("latin1")):
         assert KEY not in text
-    assert KEY not in repr(vars(retriever._client))
