@@ -53,7 +53,7 @@ def test_fan_out_merges_logs_in_input_order_whatever_the_timing() -> None:
 
     def item(name: str) -> str:
         if name == "a":
-            assert first_may_end.wait(5)
+            assert first_may_end.wait(60)
         trace.step("think", thought=name)
         trace.search(name, k=1)
         first_may_end.set()
