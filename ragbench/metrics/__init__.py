@@ -52,6 +52,6 @@ from ragbench.metrics.stats.estimates import (
     paired_interval,
 )
 from ragbench.metrics.stats.power import ALPHA
-from ragbench.metrics.stats.repeats import Repeated, Shares, repeated, repeats_differ, shares
+from ragbench.metrics.stats.repeats import Repeated, repeated, repeats_differ
 from ragbench.metrics.support import evidence_kind, gold_triples, support_kind
 from ragbench.metrics.text import is_refusal, normalise_answer, tokens

@@ -136,7 +136,7 @@ def arm(folder: Path, share: float, seed: int, *, repeats: int = 3, questions: i
     return folder
 
 
-def test_compare_takes_all_repeats_and_says_what_they_are_worth(
+def test_compare_takes_all_repeats(
     tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
@@ -152,10 +152,6 @@ def test_compare_takes_all_repeats_and_says_what_they_are_worth(
     difference = sum(means[3:]) / 3 - sum(means[:3]) / 3
     assert row["B - A"].startswith(f"{difference:+.3f}")
     assert f"A: vanilla, a, {a}, 3 repeats" in " ".join(out.split())
-    assert "a repeat of A differs from A by up to 0.1" in out
-    assert "repeats make 76% of the variance of B - A: more questions help more" in out
-    single = command("compare", a / "r1", b / "r1", "--metric", "em")[1]
-    assert "a repeat of" not in single
 
 
 def test_a_folder_of_repeats_is_one_run_to_all_that_reads_it(tmp_path: Path, command: Any) -> None:

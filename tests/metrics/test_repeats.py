@@ -1,13 +1,12 @@
-"""Questions asked several times: the two variances, pass^R and pass@R, and what pays more."""
+"""Repeated questions: the two variances, pass^R and pass@R."""
 
 import math
 
 import numpy as np
 import pytest
 
-from ragbench.metrics import compare_scores, p_seeds_alike, repeated, repeats_differ, shares
-from ragbench.metrics.stats.comparison import Method
-from ragbench.metrics.stats.repeats import repeatability_limit, variance_of_one
+from ragbench.metrics import p_seeds_alike, repeated, repeats_differ
+from ragbench.metrics.stats.repeats import variance_of_one
 
 
 def test_repeats_give_shares_of_always_and_ever_right() -> None:
@@ -18,7 +17,6 @@ def test_repeats_give_shares_of_always_and_ever_right() -> None:
     assert found.always_interval.low <= 0.25 <= found.always_interval.high
     within = (1 / 3 + 1 / 12) / 16  # variances of the second and the fourth question
     assert found.noise == pytest.approx(math.sqrt(within))
-    assert repeatability_limit(scores) == pytest.approx(1.959964 * math.sqrt(2 * within))
     lower = repeated(scores, 0.0)
     assert (lower.always, lower.ever) == (0.25, 0.5)
 
@@ -27,27 +25,6 @@ def test_repeats_if_there_is_one_have_no_noise() -> None:
     once = np.array([[1.0, 0.0, 1.0]])
     assert variance_of_one(once) == 0
     assert repeated(once, 1.0).always == repeated(once, 1.0).ever
-    c = compare_scores([1.0, 0.0, 1.0], [0.0, 0.0, 1.0])
-    assert c.estimate
-    assert shares(once, once, c.estimate) is None
-
-
-@pytest.mark.parametrize(("between", "within", "pays"), [(0.3, 0.01, False), (0.0, 0.3, True)])
-def test_repeats_if_noise_exceeds_questions_are_advised(
-    between: float, within: float, pays: bool
-) -> None:
-    rng = np.random.default_rng(0)
-    easy = rng.normal(0.5, between, 400)
-    a = np.clip(easy + rng.normal(0, within, (2, 400)), 0, 1)
-    b = np.clip(easy[::-1] + rng.normal(0, within, (2, 400)), 0, 1)
-    c = compare_scores(a, b, method=Method(random_seeds=False))
-    assert c.estimate
-    found = shares(a, b, c.estimate)
-    assert found
-    assert found.repeats_pay == pays
-    assert (found.of_repeats > 0.8) == pays
-    assert found.twice_questions == pytest.approx(found.half / math.sqrt(2))
-    assert found.twice_questions <= found.twice_repeats <= found.half
 
 
 def test_repeats_differ_if_there_are_three_finds_a_difference() -> None:

@@ -1,7 +1,7 @@
 """Comparisons of runs with the first one: scores, corrected over the family, and costs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
@@ -9,7 +9,7 @@ from ragbench.errors import CompareError, ConfigError
 from ragbench.experiments.compare.family import SPENDING, comparable, make_family
 from ragbench.experiments.compare.paired import MEASURES, Arm, Shared, read_for
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, HEADLINE, Evaluation
-from ragbench.metrics import Comparison, Method, Shares, correct, get_metric, shares
+from ragbench.metrics import Comparison, Method, correct, get_metric
 
 #: Condition of a gate: it refuses a run that is worse, or one that is not better.
 Gate = Literal["worse", "not-better"]
@@ -28,7 +28,6 @@ class RunComparison:
         broken: Questions that only A answered exactly right.
         gold_in_context: Comparison of gold passages in context. None if unknown.
         arms: All repeats of A and of B, on which `scores` are based.
-        noise: Variance between repeats, by metric.
     """
 
     a: Evaluation
@@ -39,7 +38,6 @@ class RunComparison:
     broken: tuple[str, ...]
     gold_in_context: Comparison | None = None
     arms: tuple[Arm, Arm] = ((), ())
-    noise: Mapping[str, Shares] = field(default_factory=dict)
 
     @property
     def places(self) -> tuple[str, str]:
@@ -136,13 +134,6 @@ def _compared(a: Arm, b: Arm, shared: Shared, scores: Mapping[str, Comparison]) 
     gold_in_context = None
     if GOLD_IN_CONTEXT not in scores and shared.complete([*a, *b], GOLD_IN_CONTEXT)[0]:
         gold_in_context = shared.compare(a, b, GOLD_IN_CONTEXT)
-    noise = {}
-    for name, c in scores.items():
-        if c.estimate is not None:
-            _, rows = shared.complete([*a, *b], name)
-            split = shares(rows[: len(a)], rows[len(a) :], c.estimate)
-            if split is not None:
-                noise[name] = split
     costs = {name: shared.cost(a, b, measure) for name, measure in MEASURES.items()}
     fixed, broken = shared.changed(a, b)
-    return RunComparison(a[0], b[0], scores, costs, fixed, broken, gold_in_context, (a, b), noise)
+    return RunComparison(a[0], b[0], scores, costs, fixed, broken, gold_in_context, (a, b))

@@ -6,7 +6,7 @@ from typing import Any
 
 from ragbench.experiments.compare.comparisons import RunComparison
 from ragbench.experiments.report.brief import comparison_section
-from ragbench.experiments.report.repeats import label_arms, noise_lines
+from ragbench.experiments.report.repeats import label_arms
 from ragbench.experiments.report.rows import COMPARED, FOR_MACHINES, compared_rows, cost_row
 from ragbench.experiments.report.sections import Report, Section, full
 from ragbench.experiments.report.table import Column, Table
@@ -40,7 +40,6 @@ def _whole_comparison(label_a: str, named: Sequence[tuple[str, RunComparison]]) 
         yield f"B: {name}, {result.places[1]}"
         yield from (f"  {metric}: {sentence(c)}" for metric, c in result.scores.items())
         yield from memory_lines(result)
-        yield from noise_lines(result)
     several = (Column("run", "B"),) if len(results) > 1 else ()
     yield _scores(named, several)
     yield from cluster_line(chain.from_iterable(result.scores.values() for result in results))

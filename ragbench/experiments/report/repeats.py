@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ragbench.experiments.compare.comparisons import RunComparison
 from ragbench.experiments.compare.paired import Arm, Shared, groups_of
 from ragbench.experiments.report.names import label_runs
 from ragbench.experiments.report.rows import row_of_arm
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table, with_interval
 from ragbench.experiments.runs.summary import HEADLINE
-from ragbench.metrics import Shares, repeated, repeats_differ
+from ragbench.metrics import repeated, repeats_differ
 
 _COLUMNS = (
     Column("program"),
@@ -85,23 +84,3 @@ def _row(arm: Arm) -> tuple[dict[str, Any], str]:
             row |= with_interval("ever", pooled.ever, pooled.ever_interval)
             row["noise"] = pooled.noise if len(arm) > 1 else None
     return row, warning
-
-
-def noise_lines(result: RunComparison) -> list[str]:
-    """Return the share of repeats in the variance of each difference, and how to reduce it."""
-    return [f"  {metric}: {_words(noise)}" for metric, noise in result.noise.items()]
-
-
-def _words(split: Shares) -> str:
-    sides = []
-    for name, again in (("A", split.again_a), ("B", split.again_b)):
-        if again is not None:
-            sides.append(f"a repeat of {name} differs from {name} by up to {again:.3f}")
-    pays = "more questions help more than more repeats"
-    if split.repeats_pay:
-        pays = "more repeats help as much as more questions"
-    return (
-        f"{'; '.join(sides)}; repeats make {split.of_repeats:.0%} of the variance of B - A: {pays} "
-        f"(±{split.half:.3f} now, ±{split.twice_questions:.3f} with twice the questions, "
-        f"±{split.twice_repeats:.3f} with twice the repeats)"
-    )

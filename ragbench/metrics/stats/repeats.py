@@ -16,13 +16,10 @@ from ragbench.metrics.stats.estimates import (
     Clusters,
     Floats,
     Interval,
-    MeanEstimate,
     mean_interval,
     p_seeds_alike,
 )
-from ragbench.metrics.stats.power import t_quantile
 
-_Z95 = 1.959964
 #: Level of the test that repeats differ in level. The interval of a crossed mean of three repeats
 #: is several times as wide, which a level of 5 % would cause in one of twenty runs.
 _SELDOM = 0.01
@@ -78,72 +75,3 @@ def repeats_differ(scores: Floats, clusters: Clusters = None) -> bool:
         clusters: Cluster of each question. None treats questions as independent.
     """
     return len(scores) >= LEAST_SEEDS and p_seeds_alike(scores, clusters) <= _SELDOM
-
-
-@dataclass(frozen=True)
-class Shares:
-    """Sources of the variance of a difference, and ways to narrow its 95 % interval.
-
-    Attributes:
-        again_a: Largest difference between two repeats of A in 95 % of cases. None without repeats.
-        again_b: The same for B.
-        of_repeats: Share of the variance that comes from repeats, in [0, 1].
-        half: Half the width of the interval.
-        twice_questions: Half the width with twice as many questions.
-        twice_repeats: Half the width with twice as many repeats.
-    """
-
-    again_a: float | None
-    again_b: float | None
-    of_repeats: float
-    half: float
-    twice_questions: float
-    twice_repeats: float
-
-    @property
-    def repeats_pay(self) -> bool:
-        """True if twice the repeats narrow the interval nearly like twice the questions."""
-        return self.twice_repeats <= 1.1 * self.twice_questions
-
-
-def shares(a: Floats, b: Floats, estimate: MeanEstimate) -> Shares | None:
-    """Decompose the variance of a mean difference.
-
-    The noise of an arm without repeats cannot be separated from that of the questions.
-
-    Args:
-        a: Scores of A, shape (repeats, questions).
-        b: Scores of B, shape (repeats, questions).
-        estimate: Estimate of the mean of b minus a.
-
-    Returns:
-        The shares. None without repeats.
-    """
-    if max(len(a), len(b)) < 2 or estimate.standard_error <= 0:
-        return None
-    variance = estimate.standard_error**2
-    of_repeats = variance_of_one(a) / len(a) + variance_of_one(b) / len(b)
-    of_repeats = min(variance, of_repeats)
-    quantile = t_quantile(0.975, estimate.df)
-    return Shares(
-        again_a=repeatability_limit(a),
-        again_b=repeatability_limit(b),
-        of_repeats=of_repeats / variance,
-        half=quantile * math.sqrt(variance),
-        twice_questions=quantile * math.sqrt(variance / 2),
-        twice_repeats=quantile * math.sqrt(variance - of_repeats / 2),
-    )
-
-
-def repeatability_limit(scores: Floats) -> float | None:
-    """Return the largest difference between two repeats of a system in 95 % of cases.
-
-    Args:
-        scores: Scores, shape (repeats, questions).
-
-    Returns:
-        The difference of the means, in score units. None for a single repeat.
-    """
-    if len(scores) < 2:
-        return None
-    return _Z95 * math.sqrt(2 * variance_of_one(scores))
