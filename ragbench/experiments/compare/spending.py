@@ -12,7 +12,7 @@ from typing import Any
 
 from ragbench.experiments.artifacts import Sidecar
 from ragbench.experiments.compare.paired import Arm
-from ragbench.experiments.runs.summary import Evaluation
+from ragbench.experiments.runs.summary import Evaluation, or_unknown
 from ragbench.experiments.store import RunCard
 from ragbench.metrics import THESE_QUESTIONS
 
@@ -170,8 +170,8 @@ def index_lines(evaluation: Evaluation) -> list[str]:
     if index is None or not n:
         return []
     total = whole_cost(evaluation)
-    usd = "unknown" if index.usd is None else f"{index.usd:.4f}"
-    in_all = "unknown" if total is None else f"{total:.4f}"
+    usd = or_unknown(index.usd)
+    in_all = or_unknown(total)
     facts = evaluation.card.index
     amounts = f"{index.calls:,} calls, {index.tokens:,} tokens"
     lines = [f"index: {amounts}, {usd} $; the {n} questions with it: {in_all} $"]

@@ -13,9 +13,6 @@ from ragbench.experiments.report.table import Column, Table
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT
 from ragbench.metrics import THESE_QUESTIONS, Comparison
 
-#: Failure rate of compiles that 22 seeds detect with a probability of 90 %: log 0.1 / log 0.9.
-RARE = 0.1
-
 
 def comparison_report(results: Sequence[RunComparison]) -> Report:
     """Yield the conclusions for each run against the first, then scores and costs."""

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from ragbench.experiments.report.rows import measured
 from ragbench.experiments.report.sections import Section
 from ragbench.experiments.report.table import Column, Table, counted, usd_of_1000
+from ragbench.experiments.report.tables import sizes_in_words
 from ragbench.experiments.runs.settings import plain_settings
 from ragbench.experiments.runs.summary import Evaluation
 from ragbench.experiments.store import RunCard
@@ -119,10 +120,8 @@ def sweep_section(
         Column("program"),
         *(Column(name, name or metric.upper(), "score") for name in columns),
     ]
-    sizes = sorted({run.summary.n for run in runs.values()})
-    title = f"{metric.upper()} of {sizes[0]} to {sizes[-1]} questions, difference from the baseline"
-    if len(sizes) == 1:
-        title = f"{metric.upper()} of {sizes[0]} questions, difference from the baseline"
+    n = sizes_in_words(run.summary.n for run in runs.values())
+    title = f"{metric.upper()} of {n} questions, difference from the baseline"
     notes = [_cost_line(list(runs.values()))]
     return Section(prose, Table("cells", heads, rows, title), notes, "brief")
 
@@ -157,9 +156,8 @@ def _cost_line(runs: Sequence[Evaluation]) -> str:
         usd = run.summary.as_if.cost_usd
         if usd is not None and run.summary.n:
             costs.append(usd / run.summary.n)
-    line = "* better, ! worse; $ for 1,000: unknown"
+    dollars = "unknown"
     if costs:
-        line = f"* better, ! worse; $ for 1,000: {usd_of_1000(min(costs))}"
-        line += f" to {usd_of_1000(max(costs))}"
+        dollars = f"{usd_of_1000(min(costs))} to {usd_of_1000(max(costs))}"
     failed = sum(run.summary.failed for run in runs)
-    return f"{line}; {failed} failed; every contrast: --wide"
+    return f"* better, ! worse; $ for 1,000: {dollars}; {failed} failed; every contrast: --wide"

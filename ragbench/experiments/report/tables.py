@@ -20,7 +20,7 @@ from ragbench.experiments.report.rows import (
     row_of_run,
 )
 from ragbench.experiments.report.sections import Report, full
-from ragbench.experiments.report.table import Column, Table
+from ragbench.experiments.report.table import Column, Table, counted
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import (
     GOLD_IN_CONTEXT,
@@ -29,12 +29,14 @@ from ragbench.experiments.runs.summary import (
     failure_of,
     is_upper_bound,
     members,
+    or_unknown,
     retrieval_is_selective,
     stop_lines,
     summarize,
 )
 from ragbench.experiments.store import StoredRecords
 from ragbench.metrics import get_metric
+from ragbench.record import Totals
 
 if TYPE_CHECKING:
     from ragbench.experiments.score.protocols import Protocol
@@ -214,31 +216,27 @@ def notes(evaluation: Evaluation) -> list[str]:
     billed = summary.billed
     if not evaluation.card.unknown:
         lines.append(
-            f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, {money(as_if.cost_usd)} $; "
-            f"billed: {billed.calls:,} calls, {money(billed.cost_usd)} $"
+            f"in all: {as_if.calls:,} calls, {as_if.tokens:,} tokens, "
+            f"{or_unknown(as_if.cost_usd)} $; billed: {_bill(billed)}"
         )
     prepared = evaluation.prepared
     lost = evaluation.lost
-    again = evaluation.records.n_replaced
     if prepared.attempts:
         so_far = "" if evaluation.card.index else " so far"
-        lines.append(
-            f"index{so_far}: billed {prepared.calls:,} calls, {prepared.all_tokens:,} tokens, "
-            f"{money(prepared.cost_usd)} $"
-        )
+        lines.append(f"index{so_far}: billed {_bill(prepared)}, {prepared.all_tokens:,} tokens")
     if lost.attempts:
         lines.append(
-            f"billed in addition: {lost.calls} calls, {money(lost.cost_usd)} $, for questions "
-            "without a record, since the run was killed"
+            f"billed in addition: {_bill(lost)}, for questions without a record, since the run "
+            "was killed"
         )
     for word, totals in (("", billed), ("index: ", prepared), ("lost questions: ", lost)):
         if totals.unanswered:
-            most = f"{totals.possible_tokens:,} tokens, {money(totals.possible_usd)} $"
+            most = f"{totals.possible_tokens:,} tokens, {or_unknown(totals.possible_usd)} $"
             lines.append(
                 f"{word}possibly billed in addition: {totals.unanswered:,} requests whose reply "
                 f"was lost, at most {most}"
             )
-    if again:
+    if again := evaluation.records.n_replaced:
         lines.append(f"including {again} failed attempts that were repeated")
     lines += gold_lines(evaluation)
     lines += _cluster_lines(evaluation.records)
@@ -257,13 +255,16 @@ def notes(evaluation: Evaluation) -> list[str]:
     return [*lines, *unread_lines(evaluation.records.damaged)]
 
 
+def _bill(totals: Totals) -> str:
+    return f"{totals.calls:,} calls, {or_unknown(totals.cost_usd)} $"
+
+
 def _cluster_lines(records: StoredRecords) -> list[str]:
     """Return a line on the clusters of a run, or nothing if each question is its own."""
     sizes = Counter(clusters_of(records).values())
     if not sizes:
         return []
-    n = len(sizes)
-    clusters = "1 cluster" if n == 1 else f"{n} clusters"
+    clusters = counted(len(sizes), "cluster")
     return [f"questions that vary together: {clusters}, the largest of {max(sizes.values())}"]
 
 
@@ -320,10 +321,3 @@ def failure_table(records: StoredRecords) -> Table:
     if any(row["boundary"] == "import" for row in rows):
         title = "failures (scored 0)"
     return Table("failures", columns, rows, title)
-
-
-def money(usd: float | None) -> str:
-    """Return a sum in dollars, or "unknown"."""
-    if usd is None:
-        return "unknown"
-    return f"{usd:.4f}"

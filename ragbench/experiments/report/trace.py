@@ -1,12 +1,13 @@
 """Report on one run by question, and on one question of it."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from ragbench.errors import UnknownNameError
 from ragbench.experiments.report.sections import Report
 from ragbench.experiments.report.table import Column, Table
-from ragbench.experiments.report.tables import money, run_table
-from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
+from ragbench.experiments.report.tables import run_table
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation, or_unknown
 from ragbench.experiments.store import RunFolder
 from ragbench.metrics import get_metric
 from ragbench.metrics.answer import is_answerable
@@ -28,13 +29,6 @@ _ROWS = "SELECT qid, question, answer, em, f1, calls, stop_reason, error FROM an
 _NEAREST = 3
 
 
-def amount(count: int | None) -> str:
-    """Return a number of calls or tokens, or "unknown"."""
-    if count is None:
-        return "unknown"
-    return str(count)
-
-
 def run_report(folder: Path, qid: str | None = None) -> Report:
     """Yield the settings of a run and a line per question, or the trace of one question.
 
@@ -51,14 +45,15 @@ def run_report(folder: Path, qid: str | None = None) -> Report:
     if qid is not None:
         if qid not in records:
             raise UnknownNameError(f"question of {folder}", qid, records)
-        yield from trace_report(records[qid])
+        record = records[qid]
+        yield from trace_report(record)
         yield "calls"
-        for number, call in enumerate(records[qid].ledger.calls, start=1):
+        for number, call in enumerate(record.ledger.calls, start=1):
             remarks = ", cached" * call.cached + (f", {call.error}" if call.error else "")
-            tokens = f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens"
             yield (
-                f"  {number:>3}  {call.signature or call.kind}, {call.model}: {tokens}, "
-                f"{money(call.cost_usd)} $, {call.latency_s:.1f} s{remarks}"
+                f"  {number:>3}  {call.signature or call.kind}, {call.model}: "
+                f"{call.prompt_tokens:,} + {call.completion_tokens:,} tokens, "
+                f"{or_unknown(call.cost_usd)} $, {call.latency_s:.1f} s{remarks}"
             )
         return
     knobs = ", ".join(f"{name}={value}" for name, value in card.knobs.items())
@@ -102,45 +97,42 @@ def answer_lines(record: Record, place: object) -> list[str]:
 def trace_report(record: Record) -> Report:
     """Yield the question, steps, passages, answer and cost of one record."""
     titles = {p.pid: p.title or p.pid for p in record.passages}
+
+    def named(pids: Iterable[str]) -> str:
+        return "; ".join(titles.get(pid, pid) for pid in pids)
+
     yield f"question  {record.question}"
     for number, step in enumerate(record.steps, start=1):
+        yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
         replies = {
             "thought": step.thought,
             "saw": step.observation[:400],
-            "from": "; ".join(titles.get(pid, pid) for pid in step.pids),
+            "from": named(step.pids),
             "notes": ", ".join(f"{name}={value}" for name, value in step.notes.items()),
         }
-        yield f"step {number:<4} {step.action}" + (f": {step.input}" if step.input else "")
         yield from (f"          {name}: {text}" for name, text in replies.items() if text)
     for number, search in enumerate(record.searches, start=1):
-        again = ", repeated" if search.cached else ""
-        yield f"search {number:<2} {search.query} (k={search.k}{again})"
-        passages = "; ".join(titles.get(pid, pid) for pid in search.pids)
-        yield f"          found: {passages or 'nothing'}"
+        yield f"search {number:<2} {search.query} (k={search.k}{', repeated' * search.cached})"
+        yield f"          found: {named(search.pids) or 'nothing'}"
     yield "passages" if record.passages else "passages  none"
+    in_context = context_pids(record)
     for place, passage in enumerate(record.passages, start=1):
         mark = "*" if passage.pid in record.gold_pids else " "
-        cited = " (cited)" if place in (record.citations or ()) else ""
-        hidden = " (not in context)" * (passage.pid not in context_pids(record))
+        cited = " (cited)" * (place in (record.citations or ()))
+        hidden = " (not in context)" * (passage.pid not in in_context)
         yield f"  {mark} {passage.title} | {passage.text[:120]}{cited}{hidden}"
-    missing = []
-    for pid in record.gold_pids:
-        if pid not in titles:
-            missing.append(pid)
-    if missing:
+    if missing := [pid for pid in record.gold_pids if pid not in titles]:
         yield f"not found {'; '.join(missing)} (gold)"
     if failure := record.failure:
         yield f"failed    {failure.boundary}: {failure.error}: {failure.message[:300]}"
     else:
         yield f"answer    {record.answer}  ({record.stop_reason})"
     if record.answers:
-        scores = []
-        for name, value in record.scores.items():
-            if value is not None:
-                scores.append(f"{name} {value:.2f}")
-        verdict = ", ".join(scores)
-        if not is_answerable(record):
-            verdict = "not in the searched passages"
+        verdict = "not in the searched passages"
+        if is_answerable(record):
+            scores = (f"{name} {value:.2f}" for name, value in record.scores.items()
+                      if value is not None)  # fmt: skip
+            verdict = ", ".join(scores)
         yield f"gold      {' / '.join(record.answers)}  ({verdict})"
     if record.scores.get("em") == 1 and get_metric(GOLD_IN_CONTEXT).score(record) == 0:
         yield "          right without gold in context: a gold passage was missing in the context"
@@ -150,17 +142,20 @@ def trace_report(record: Record) -> Report:
 def _cost_line(record: Record) -> str:
     """Return the cost of a question without caching."""
     total = record.ledger.as_if
-    path = record.known("critical_path_calls", record.ledger.path.calls)
-    calls = amount(record.known("calls", total.calls))
-    tokens = amount(record.known("tokens", total.tokens))
-    searches = amount(record.known("retrievals", len(record.searches)))
     embedded = f" and {total.other_tokens:,} of embedders" if total.other_tokens else ""
-    cost = money(record.known("cost_usd", total.cost_usd))
-    seconds = record.known("latency_s", record.latency_s)
-    time = "unknown" if seconds is None else f"{seconds:.1f}"
+    amounts = {
+        "calls": total.calls,
+        "critical_path_calls": record.ledger.path.calls,
+        "retrievals": len(record.searches),
+        "tokens": total.tokens,
+    }
+    calls, path, searches, tokens = (
+        or_unknown(record.known(*each), "") for each in amounts.items()
+    )
+    cost = or_unknown(record.known("cost_usd", total.cost_usd))
+    seconds = or_unknown(record.known("latency_s", record.latency_s), ".1f")
     events = "".join(f"; {name} {n}" for name, n in record.counts.items())
     return (
-        f"cost      {calls} calls (path {amount(path)}), {searches} searches, {tokens} tokens"
-        f"{embedded}, "
-        f"{cost} $, {time} s{events}"
+        f"cost      {calls} calls (path {path}), {searches} searches, {tokens} tokens{embedded}, "
+        f"{cost} $, {seconds} s{events}"
     )

@@ -19,8 +19,7 @@ from ragbench.experiments.report.names import name_of_system
 from ragbench.experiments.report.rows import COMPARED, FOR_MACHINES, compared_rows, row_of_arm
 from ragbench.experiments.report.sections import Report, full
 from ragbench.experiments.report.table import Column, Table, counted, with_interval
-from ragbench.experiments.report.tables import money
-from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
+from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation, or_unknown
 from ragbench.metrics import LEAST_SEEDS, Comparison
 
 #: Failure rate of compiles that 22 seeds detect with a probability of 90 %: log 0.1 / log 0.9.
@@ -61,7 +60,7 @@ def _numbers(verdict: Verdict) -> Report:
     spent = verdict.spending
     yield (
         f"one compile: {spent.calls:,.0f} calls, {spent.tokens.once or 0:,.0f} tokens, "
-        f"{money(spent.usd.once)} $ (uncached, with its validation); "
+        f"{or_unknown(spent.usd.once)} $ (uncached, with its validation); "
         f"in tokens: {spent.tokens.words()}"
     )
     for change, qids in (("fixed", verdict.fixed), ("broken", verdict.broken)):

@@ -290,6 +290,16 @@ def folder_of_repeats(folder: Path) -> Path:
     return folder
 
 
+def or_unknown(value: float | None, form: str = ".4f") -> str:
+    """Return a formatted number, or "unknown".
+
+    Args:
+        value: The number, or None.
+        form: Format specification, by default that of dollars.
+    """
+    return "unknown" if value is None else format(value, form)
+
+
 def stop_lines(stopped_by: str | None, progress: Progress) -> list[str]:
     """Return the lines to print below the table of an incomplete run.
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeAlias
 import dspy
 
 from ragbench.errors import RunError
+from ragbench.experiments.runs.summary import or_unknown
 from ragbench.experiments.score import AnnotationSummary
 from ragbench.experiments.score.asking import (
     JudgeSession,
@@ -253,19 +254,13 @@ def context_lines(passages: Sequence[ShownPassage], *, max_tokens: int) -> tuple
     return lines, lines != render(rows, max_tokens=10**9)
 
 
-def _usd(cost: float | None) -> str:
-    if cost is None:
-        return "unknown"
-    return f"{cost:.4f}"
-
-
 def spending(summary: AnnotationSummary) -> str:
     """Return a sentence with the gaps, usage and cost of an annotation."""
     because = "; ".join(f"{why} ({n})" for why, n in summary["unscored_because"].items())
     as_if = summary["as_if"]
     tokens = as_if["prompt_tokens"] + as_if["completion_tokens"]
-    cost = _usd(as_if["cost_usd"])
-    paid = _usd(summary["billed"]["cost_usd"])
+    cost = or_unknown(as_if["cost_usd"])
+    paid = or_unknown(summary["billed"]["cost_usd"])
     return (
         f"{summary['unscored']} unscored{f' ({because})' if because else ''}, "
         f"{summary['not_asked']} not asked, {summary['cut']} cut; took {as_if['calls']} calls, "
