@@ -27,13 +27,13 @@ self_judge_option = option("--allow-self-judge", is_flag=True, group="Judge",
 
 @command(
     "eval",
-    examples=[
-        "ragbench eval --program ircot",
-        "ragbench eval --program self_rag --lm openai/gpt-4o-mini --dataset hotpotqa --hub",
-        "ragbench eval --config ircot --limit 100 --max-cost 2",
-        "ragbench eval --program react --temperature 0.7 --repeats 3",
-        "ragbench eval --compiled compiled/FOLDER",
-    ],
+    examples="""
+ragbench eval --program ircot
+ragbench eval --program self_rag --lm openai/gpt-4o-mini --dataset hotpotqa --hub
+ragbench eval --config ircot --limit 100 --max-cost 2
+ragbench eval --program react --temperature 0.7 --repeats 3
+ragbench eval --compiled compiled/FOLDER
+""",
     common=(
         "config_file program set k compiled dataset data_file corpus_file hub split limit "
         "retriever lm api_base workers out max_cost max_minutes dry_run pilot metrics "
@@ -115,11 +115,11 @@ def eval_command(metrics: tuple[str, ...], repeats: int, by_group: bool, **optio
 
 @command(
     "ask",
-    examples=[
-        'ragbench ask "Who directed the film?"',
-        'ragbench ask "What does the contract say of notice?" --docs contracts/',
-        "ragbench ask",
-    ],
+    examples="""
+ragbench ask "Who directed the film?"
+ragbench ask "What does the contract say of notice?" --docs contracts/
+ragbench ask
+""",
     common=(
         "config_file program set k docs compiled dataset data_file corpus_file retriever lm "
         "api_base temperature workers max_cost max_minutes"
@@ -175,11 +175,11 @@ def ask_command(question: str | None, docs: Path | None, **options: Any) -> None
 
 @command(
     "import",
-    examples=[
-        "ragbench import predictions.jsonl --name langgraph --data-file dev.json",
-        "ragbench import hotpot_pred.json --name paper --data-file hotpot_dev_distractor_v1.json",
-        "ragbench compare runs/vanilla runs/imported-langgraph",
-    ],
+    examples="""
+ragbench import predictions.jsonl --name langgraph --data-file dev.json
+ragbench import hotpot_pred.json --name paper --data-file hotpot_dev_distractor_v1.json
+ragbench compare runs/vanilla runs/imported-langgraph
+""",
 )
 @click.argument("file", type=PATH)
 @option("--name", default="imported", group="Program", help="Name of the system in tables.")
@@ -212,10 +212,10 @@ def import_command(
 
 @command(
     "score",
-    examples=[
-        "ragbench score runs/A --metric recall@5",
-        "ragbench score runs/A --judge openai/gpt-4o-mini --protocol arag --max-cost 1",
-    ],
+    examples="""
+ragbench score runs/A --metric recall@5
+ragbench score runs/A --judge openai/gpt-4o-mini --protocol arag --max-cost 1
+""",
 )
 @runs_argument
 @option("--metric", "metrics", multiple=True, metavar="NAME", group="Output",
@@ -290,7 +290,11 @@ def score_command(runs: tuple[Path, ...], **options: Any) -> None:
 
 
 @command(
-    "errors", examples=["ragbench errors runs/A", "ragbench errors runs/A --cause reading --show 5"]
+    "errors",
+    examples="""
+ragbench errors runs/A
+ragbench errors runs/A --cause reading --show 5
+""",
 )
 @runs_argument
 @option("--show", type=click.IntRange(min=0), default=3, group="Output",

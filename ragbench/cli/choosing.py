@@ -18,13 +18,13 @@ DEFAULT_PROGRAMS = "vanilla,react,ircot,rlm,linear_rag,lookahead"
 
 @command(
     "choose",
-    examples=[
-        "ragbench choose --docs contracts/ --data-file questions.jsonl --max-cost 5",
-        "ragbench choose --data-file dev.json --lm openai/gpt-4o-mini --max-p95 3 --min-gain .02",
-        "ragbench choose --programs vanilla,ircot,rag.py:MyRAG,compiled/FOLDER",
-        "ragbench choose --programs vanilla,rag.py:MyRAG,rag.py:MyRAG@mine.json",
-        "ragbench choose --replay runs/vanilla --replay runs/ircot",
-    ],
+    examples="""
+ragbench choose --docs contracts/ --data-file questions.jsonl --max-cost 5
+ragbench choose --data-file dev.json --lm openai/gpt-4o-mini --max-p95 3 --min-gain .02
+ragbench choose --programs vanilla,ircot,rag.py:MyRAG,compiled/FOLDER
+ragbench choose --programs vanilla,rag.py:MyRAG,rag.py:MyRAG@mine.json
+ragbench choose --replay runs/vanilla --replay runs/ircot
+""",
     common=(
         "docs data_file programs min_gain max_p95 metric replay lm api_base retriever limit "
         "max_cost out"

@@ -1,7 +1,7 @@
 """Commands whose help has option groups and examples, and custom option types."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,11 +33,9 @@ class Command(click.Command):
     If `common` names options, `--help` shows only those, and `--help-all` shows all.
     """
 
-    def __init__(
-        self, *args: Any, examples: Sequence[str] = (), common: str = "", **settings: Any
-    ) -> None:
+    def __init__(self, *args: Any, examples: str = "", common: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.examples = examples
+        self.examples = examples.strip().splitlines()
         self.common = common.split()
         if common:
             self.params.append(
@@ -87,13 +85,13 @@ def _help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def command(
-    name: str, *, examples: Sequence[str] = (), common: str = ""
+    name: str, *, examples: str = "", common: str = ""
 ) -> Callable[[Callable[..., Any]], Command]:
     """Return a decorator like `click.command`, for a `Command`.
 
     Args:
         name: Name of the command.
-        examples: Command lines at the end of the help.
+        examples: Command lines at the end of the help, one per line.
         common: Names of the options that `--help` shows, separated by blanks. Empty: all.
     """
     return click.command(name, cls=Command, examples=examples, common=common)

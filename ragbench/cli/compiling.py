@@ -24,11 +24,11 @@ from ragbench.experiments.config import CompileConfig, TuneConfig
 
 @command(
     "compile",
-    examples=[
-        "ragbench compile --program self_rag --optimizer bootstrap",
-        "ragbench compile --program vanilla --optimizer mipro --preset medium --dry-run",
-        "ragbench eval --compiled compiled/FOLDER",
-    ],
+    examples="""
+ragbench compile --program self_rag --optimizer bootstrap
+ragbench compile --program vanilla --optimizer mipro --preset medium --dry-run
+ragbench eval --compiled compiled/FOLDER
+""",
     common=(
         "config_file program set k optimizer preset train_limit val_limit teacher "
         "optimizer_metric train_file val_file fresh dataset data_file corpus_file retriever "
@@ -75,11 +75,11 @@ def compile_command(**options: Any) -> None:
 )  # fmt: skip
 @command(
     "verdict",
-    examples=[
-        "ragbench verdict --program self_rag --optimizer bootstrap --seeds 3",
-        "ragbench verdict --program vanilla --dry-run",
-        "ragbench verdict --read verdicts/FOLDER",
-    ],
+    examples="""
+ragbench verdict --program self_rag --optimizer bootstrap --seeds 3
+ragbench verdict --program vanilla --dry-run
+ragbench verdict --read verdicts/FOLDER
+""",
     common=(
         "program set optimizer preset train_limit val_limit seeds equal_cost metrics margin "
         "read limit dataset data_file corpus_file retriever lm api_base workers max_cost "
@@ -140,7 +140,10 @@ def verdict_command(read: Path | None, **options: Any) -> None:
 
 @command(
     "sweep",
-    examples=["ragbench sweep which.yaml --dry-run", "ragbench sweep which.yaml --max-cost 5"],
+    examples="""
+ragbench sweep which.yaml --dry-run
+ragbench sweep which.yaml --max-cost 5
+""",
 )
 @click.argument("file")
 @option("--out", type=PATH, group="Run",
@@ -182,11 +185,11 @@ def sweep_command(file: str, out: Path | None, only: dict[str, str], **options: 
 
 @command(
     "tune",
-    examples=[
-        "ragbench tune --program ircot --objective f1,cost",
-        "ragbench tune --program vanilla --space k=2:10 --only k --trials 30",
-        "ragbench eval --compiled tuned/FOLDER/front/00",
-    ],
+    examples="""
+ragbench tune --program ircot --objective f1,cost
+ragbench tune --program vanilla --space k=2:10 --only k --trials 30
+ragbench eval --compiled tuned/FOLDER/front/00
+""",
     common=(
         "config_file program set k objective trials space only split limit format dataset "
         "data_file corpus_file retriever lm api_base temperature workers out max_cost "

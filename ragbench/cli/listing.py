@@ -33,11 +33,11 @@ KINDS = (*NAMED, *STORED)
 
 @command(
     "list",
-    examples=[
-        "ragbench list programs",
-        "ragbench list runs verdicts/FOLDER --format csv",
-        "ragbench list indexes --delete 3f2a",
-    ],
+    examples="""
+ragbench list programs
+ragbench list runs verdicts/FOLDER --format csv
+ragbench list indexes --delete 3f2a
+""",
 )
 @click.argument("kind", type=click.Choice(KINDS), metavar="KIND")
 @click.argument("folder", type=PATH, required=False)
@@ -134,7 +134,10 @@ def _delete_indexes(keys: tuple[str, ...]) -> None:
 
 @command(
     "fetch",
-    examples=["ragbench fetch qwen2.5-coder-1.5b", "ragbench fetch hotpotqa musique"],
+    examples="""
+ragbench fetch qwen2.5-coder-1.5b
+ragbench fetch hotpotqa musique
+""",
 )
 @click.argument("wanted_names", nargs=-1, metavar="[NAMES]...")
 @option("--hub-config", metavar="NAME",

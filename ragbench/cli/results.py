@@ -28,11 +28,11 @@ REFUSED = 4
 
 @command(
     "compare",
-    examples=[
-        "ragbench compare runs/A runs/B",
-        "ragbench compare runs/A runs/B runs/C --metric em --metric f1",
-        "ragbench compare runs/released runs/new --gate worse --margin 0.02",
-    ],
+    examples="""
+ragbench compare runs/A runs/B
+ragbench compare runs/A runs/B runs/C --metric em --metric f1
+ragbench compare runs/released runs/new --gate worse --margin 0.02
+""",
 )
 @click.argument("runs", nargs=-1, required=True, type=PATH)
 @metrics_option
@@ -77,10 +77,10 @@ def compare_command(
 
 @command(
     "recommend",
-    examples=[
-        "ragbench recommend runs/*",
-        "ragbench recommend runs/* --metric em --by type",
-    ],
+    examples="""
+ragbench recommend runs/*
+ragbench recommend runs/* --metric em --by type
+""",
 )
 @runs_argument
 @option("--metric", default="f1", group="Search",
@@ -126,13 +126,13 @@ def recommend_command(
 
 @command(
     "report",
-    examples=[
-        "ragbench report runs/* -o report.html",
-        "ragbench report verdicts/ircot sweeps/depth tuned/react",
-        "ragbench report runs/* --figures pdf -o figures",
-        "ragbench report runs --serve",
-        "ragbench report --demo",
-    ],
+    examples="""
+ragbench report runs/* -o report.html
+ragbench report verdicts/ircot sweeps/depth tuned/react
+ragbench report runs/* --figures pdf -o figures
+ragbench report runs --serve
+ragbench report --demo
+""",
 )
 @click.argument("runs", nargs=-1, type=PATH)
 @option("-o", "--output", type=PATH, group="Output",
@@ -222,11 +222,11 @@ def _serve(folder: Path, port: int, metric: str, browser: bool) -> None:
 
 @command(
     "export",
-    examples=[
-        "ragbench export runs/* --to parquet -o runs.parquet",
-        "ragbench export runs/A --to csv -o a.csv --metric recall@5",
-        "ragbench export runs/* --to bundle -o bundle.zip",
-    ],
+    examples="""
+ragbench export runs/* --to parquet -o runs.parquet
+ragbench export runs/A --to csv -o a.csv --metric recall@5
+ragbench export runs/* --to bundle -o bundle.zip
+""",
 )
 @runs_argument
 @option("--to", "target", required=True, group="Output", help="Format to write.",

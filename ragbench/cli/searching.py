@@ -25,11 +25,11 @@ _DEPTHS = [2, 5, 10]
 
 @command(
     "retrieve",
-    examples=[
-        "ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid",
-        'ragbench retrieve "film director" --dataset hotpotqa --data-file dev.json',
-        "ragbench retrieve --build --data-file dev.json --retriever dense --max-cost 1",
-    ],
+    examples="""
+ragbench retrieve --dataset musique --data-file FILE --retriever bm25,dense,hybrid
+ragbench retrieve "film director" --dataset hotpotqa --data-file dev.json
+ragbench retrieve --build --data-file dev.json --retriever dense --max-cost 1
+""",
     common=(
         "build dataset data_file corpus_file docs setting split limit retriever retriever_set "
         "run_files ks out force max_cost"

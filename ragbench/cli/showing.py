@@ -18,13 +18,13 @@ _AXES = click.Choice(["program", "dataset", "lm", "retriever"])
 
 @command(
     "show",
-    examples=[
-        "ragbench show runs/A runs/B",
-        "ragbench show runs/* --rows program --cols dataset --metric em,f1 --format latex",
-        "ragbench show run runs/A q17",
-        "ragbench show program ircot",
-        "ragbench show config ircot > mine.yaml",
-    ],
+    examples="""
+ragbench show runs/A runs/B
+ragbench show runs/* --rows program --cols dataset --metric em,f1 --format latex
+ragbench show run runs/A q17
+ragbench show program ircot
+ragbench show config ircot > mine.yaml
+""",
 )
 @click.argument("words", nargs=-1, required=True, metavar="RUN...|KIND NAME")
 @by_group_option

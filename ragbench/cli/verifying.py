@@ -15,11 +15,11 @@ from ragbench.experiments.report.table import Column, Table
 
 @command(
     "verify",
-    examples=[
-        "ragbench verify bundle.zip",
-        "ragbench verify bundle.zip --claim ircot.f1=0.688",
-        "ragbench verify runs/A compiled/B",
-    ],
+    examples="""
+ragbench verify bundle.zip
+ragbench verify bundle.zip --claim ircot.f1=0.688
+ragbench verify runs/A compiled/B
+""",
 )
 @click.argument("paths", nargs=-1, required=True, type=PATH, metavar="BUNDLE|FOLDER...")
 @option("--claim", "claims", multiple=True, metavar="RUN.FIGURE=VALUE", group="Check",

@@ -15,10 +15,10 @@ from ragbench.cli.progress import RunProgress
 
 @command(
     "questions",
-    examples=[
-        "ragbench questions contracts/ -n 60 --lm openai/gpt-4o-mini -o questions.jsonl",
-        "ragbench questions contracts/ --hops 2,3 --max-cost 1 --page look.html",
-    ],
+    examples="""
+ragbench questions contracts/ -n 60 --lm openai/gpt-4o-mini -o questions.jsonl
+ragbench questions contracts/ --hops 2,3 --max-cost 1 --page look.html
+""",
     common="questions hops output page lm api_base passage_tokens workers max_cost dry_run",
 )
 @click.argument("docs", type=PATH)

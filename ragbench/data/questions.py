@@ -70,7 +70,7 @@ class QuestionRecord(Record):
     """One question. Only `question` and one of `answer` and `answers` are required.
 
     Attributes:
-        gold: Ids, titles or texts of the gold passages.
+        gold: Ids or titles of the gold passages.
         document: Files or documents that the gold passages were cut from.
     """
 

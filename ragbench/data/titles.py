@@ -1,4 +1,4 @@
-"""Resolve the names of gold passages: ids, titles and texts."""
+"""Resolve the names of gold passages: ids and titles."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from ragbench.text_normalization import fold
 
 _BRACKET = re.compile(r"\s*\([^()]*\)\s*$")
 _WORD = regex.compile(r"\w{3,}")
-#: Maximum number of passages to search by text: those of one question.
-_SEARCHED_BY_TEXT = 1000
 _QUOTES = "\"'`\u201c\u201d\u2018\u2019 "
 
 
@@ -48,16 +46,11 @@ class Titles:
         return self._corpus.positions
 
     def find(self, name: str) -> Passage | None:
-        """Return the passage with this id or title, or of a few passages the one with this text."""
+        """Return the passage with this id or title."""
         if name in self.positions:
             found: Passage = self._corpus[self.positions[name]]
             return found
-        name = decoded(name)
-        titled = self.get(name)
-        if titled is None and len(self._corpus) <= _SEARCHED_BY_TEXT:
-            text = name.split()
-            titled = next((p for p in self._corpus if p.text.split() == text), None)
-        return titled
+        return self.get(decoded(name))
 
     def get(self, title: str) -> Passage | None:
         """Return the passage with this title, else the only one that differs just in case."""
