@@ -112,6 +112,7 @@ BAD_REPLIES = {
     "two dimensions": rows(0, 1, vectors=([1.0], [1.0, 2.0])),
     "not finite": rows(0, 1, vectors=([1.0], [float("nan")])),
     "all zeros": rows(0, 1, vectors=([0.0], [1.0])),
+    "no numbers": rows(0, 1, vectors=([None], ["x"])),
 }
 
 

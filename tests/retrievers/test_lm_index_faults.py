@@ -159,16 +159,15 @@ def test_what_is_stored_is_what_was_said_and_the_rest_is_counted_and_asked_again
         assert len(server.hits) == len(hits) + len(again)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", ["hippo_rag", "graph_rag", "raptor"])
 def test_a_stop_loses_at_most_the_calls_under_way(
     name: str, corpus: Corpus, tmp_path: Path
 ) -> None:
     with FakeServer(lambda hit: json.dumps(whole(hit))) as server:
-        each = 3
         stops = 0
         while True:
             try:
-                index, _ = made(name, corpus, server, limit=each)
+                index, _ = made(name, corpus, server, limit=10)
                 break
             except dspy.LMError:
                 stops += 1

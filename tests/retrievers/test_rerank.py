@@ -5,11 +5,11 @@ from typing import Any
 import dspy
 import pytest
 
-from ragbench.errors import ConfigError, LMSetupError
+from ragbench.errors import ConfigError
 from ragbench.ledger import open_ledger
 from ragbench.lms.local import is_installed
 from ragbench.retrievers import make_retriever
-from ragbench.retrievers.rerank import HTTPReranker, make_reranker
+from ragbench.retrievers.rerank import make_reranker
 from tests.fakes import Reply, ScriptedLM
 from tests.retrievers.conftest import make_corpus
 from tests.retrievers.wire import serving
@@ -55,14 +55,6 @@ def test_the_first_search_keeps_its_share() -> None:
     expected = [share[p.pid] + 0.75 * (p.score - low) / (high - low) for p in first]
     assert [p.pid for p in found] == [p.pid for p in first]
     assert [p.score for p in found] == pytest.approx(expected)
-
-
-def test_an_endpoint_that_answers_otherwise_is_refused() -> None:
-    other = {"results": [{"index": 0, "score": 1}]}
-    said = pytest.raises(LMSetupError, match="relevance_score")
-    with serving(lambda path, body: (200, other)) as wire, open_ledger() as ledger, said:
-        HTTPReranker(wire.address).score("q", list(CORPUS))
-    assert ledger.as_if.failed == 1
 
 
 @pytest.mark.parametrize(

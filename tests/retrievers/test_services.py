@@ -42,8 +42,9 @@ def always_bad(path: str, body: dict[str, Any]) -> Reply:
 
 
 @pytest.fixture(params=["embedder", "reranker"])
-def asked(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    """What asks the server at an address about a text."""
+def asked(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What asks the server at an address about a text, without a wait between attempts."""
+    monkeypatch.setattr(breakers.Caller, "base_s", 0.0)
 
     def ask(wire: Wire, text: str) -> None:
         if request.param == "embedder":

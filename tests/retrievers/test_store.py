@@ -1,6 +1,5 @@
 """Stored indexes: the same results after loading, whole or not there, one writer."""
 
-import random
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -55,7 +54,7 @@ def build(root: Path) -> int:
 
 
 def test_two_processes_that_build_one_index_at_once_make_it_once(store: IndexStore) -> None:
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
         assert sum(pool.map(build, [store.root] * 2)) == 1
 
 
@@ -84,21 +83,18 @@ def test_store_if_the_folder_cannot_be_created_has_a_one_line_error(tmp_path: Pa
 
 @pytest.mark.parametrize("spec", ["bm25", "dense(index=ivf)"])
 def test_store_if_any_file_is_damaged_gives_equal_results(spec: str, store: IndexStore) -> None:
-    """A bit turned over, a piece gone or put in, in any file: the same results, and no crash."""
     before = make_retriever(spec, CORPUS).build(store).search_many(QUERIES, k=5)
-    dice = random.Random(spec)
     folder = store.root / store.entries()[0].key
-    for _ in range(30):
-        path = dice.choice(sorted(folder.iterdir()))
-        content = bytearray(path.read_bytes())
-        at = dice.randrange(len(content))
-        flipped = bytes([content[at] ^ 1 << dice.randrange(8)])
-        path.unlink()
-        put = dice.choice([flipped, flipped, b"", dice.randbytes(8), None])
-        if put is not None:  # else it is missing
-            path.write_bytes(content[:at] + put + content[at + dice.choice([1, 1, 8, 10**9]) :])
-        again = make_retriever(spec, CORPUS).build(store).search_many(QUERIES, k=5)
-        assert again == before, (path.name, put, at)
+    for path in sorted(folder.iterdir()):
+        content = path.read_bytes()
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+        for damaged in (flipped, content[:middle], content + b"more", None):
+            path.unlink()
+            if damaged is not None:  # else it is missing
+                path.write_bytes(damaged)
+            again = make_retriever(spec, CORPUS).build(store).search_many(QUERIES, k=5)
+            assert again == before, path.name
     assert store.damage(folder.name) == ""
 
 
