@@ -44,13 +44,13 @@ from ragbench.metrics.stats.comparison import Comparison, Method, compare_scores
 from ragbench.metrics.stats.estimates import (
     Clusters,
     MeanEstimate,
-    corrected_best,
     estimate_difference,
     estimate_mean,
     mean_interval,
     p_seeds_alike,
 )
 from ragbench.metrics.stats.repeats import repeats_differ
+from ragbench.metrics.stats.selection import corrected_best
 
 WRONG, COVER, LEAST_POWER, MOST_POWER = 0.05, 0.94, 0.75, 0.90
 #: With documents: false claims, and power that may be lost against the reference.

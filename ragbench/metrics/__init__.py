@@ -26,10 +26,7 @@ from ragbench.metrics.judged import (
 )
 from ragbench.metrics.retrieval import all_recall, ndcg, recall, reciprocal_rank, union
 from ragbench.metrics.stats.comparison import (
-    LEAST_PILOT,
-    Comparison,
     Method,
-    Outcome,
     compare_scores,
     correct,
     holm,
@@ -41,10 +38,8 @@ from ragbench.metrics.stats.estimates import (
     LEAST_SEEDS,
     THESE_DOCUMENTS,
     THESE_QUESTIONS,
-    Best,
     Bounds,
     Interval,
-    corrected_best,
     estimate_difference,
     estimate_mean,
     mean_interval,
@@ -53,5 +48,7 @@ from ragbench.metrics.stats.estimates import (
 )
 from ragbench.metrics.stats.power import ALPHA
 from ragbench.metrics.stats.repeats import Repeated, repeated, repeats_differ
+from ragbench.metrics.stats.selection import Best, corrected_best
+from ragbench.metrics.stats.verdict import LEAST_PILOT, Comparison, Outcome
 from ragbench.metrics.support import evidence_kind, gold_triples, support_kind
 from ragbench.metrics.text import is_refusal, normalise_answer, tokens

@@ -6,15 +6,13 @@ apparent lists, repairs the encoding with ftfy, and compares only with the canon
 
 import itertools
 import re
-import string
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ragbench.metrics.base import add_metric, once
+from ragbench.metrics.text import ARTICLES, strip_punctuation
 from ragbench.record import Record
 
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _ANSWER_IS = re.compile(r".* answer is:? (.*)\.?")
 
 
@@ -88,10 +86,10 @@ def _normalise(span: str) -> str:
 
 def _normalise_word(word: str) -> str:
     # Keep punctuation in words that Python reads as numbers ("1.50"). Remove all other punctuation.
-    bare = word if _is_number(word) else word.translate(_NO_PUNCTUATION)
+    bare = word if _is_number(word) else strip_punctuation(word)
     if _is_number(bare):
         bare = str(float(bare))
-    return " ".join(_ARTICLES.sub(" ", bare).split())
+    return " ".join(ARTICLES.sub(" ", bare).split())
 
 
 def _is_number(word: str) -> bool:

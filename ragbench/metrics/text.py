@@ -10,7 +10,7 @@ from typing import Literal
 
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLE_WORDS = ("a", "an", "the")
-_ARTICLES = re.compile(rf"\b(?:{'|'.join(_ARTICLE_WORDS)})\b")
+ARTICLES = re.compile(rf"\b(?:{'|'.join(_ARTICLE_WORDS)})\b")
 _PIECES = re.compile(r"[^\W\d_]+|\d{1,3}|[^\w\s]+|_")
 
 _SOURCE = (
@@ -52,7 +52,7 @@ def normalise_answer(text: str) -> str:
     remain, and composed and decomposed letters differ, as in the official scripts.
     """
     bare = strip_punctuation(text.lower())
-    return " ".join(_ARTICLES.sub(" ", bare).split())
+    return " ".join(ARTICLES.sub(" ", bare).split())
 
 
 def is_blank(text: str) -> bool:

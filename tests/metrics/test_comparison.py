@@ -19,8 +19,9 @@ from ragbench.metrics.stats.comparison import (
     with_extremes,
     without_interval,
 )
-from ragbench.metrics.stats.estimates import corrected_best, mean_interval
+from ragbench.metrics.stats.estimates import mean_interval
 from ragbench.metrics.stats.power import PlannedTest, t_power
+from ragbench.metrics.stats.selection import corrected_best
 
 
 def arms(n: int, shift: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
