@@ -17,24 +17,15 @@ from tests.wire import ask, eval_towns, lm_at
 
 #: Provider, status and words as they come, and what they mean.
 MEANINGS = [
-    ("anthropic", 400, "Your credit balance is too low to access the Anthropic API.", "money"),
     ("anthropic", 400, "You have reached your specified API usage limits.", "money"),
     ("openai", 400, "Billing hard limit has been reached billing_hard_limit_reached", "money"),
-    ("openai", 429, "You exceeded your current quota, please check your plan", "money"),
     ("openai", 429, "Your account is not active, please check your billing details", "money"),
-    ("openrouter", 402, "This request requires more credits", "money"),
     ("openrouter", 403, "Key limit exceeded (total limit).", "money"),
     ("openrouter", 429, "Rate limit exceeded: free-models-per-day. Add 10 credits", "money"),
-    ("xai", 403, "Your team has used all available credits or reached its monthly limit", "money"),
-    ("deepseek", 402, "Insufficient Balance", "money"),
-    ("compatible", 400, "Budget has been exceeded! Current cost: 1.2, Max budget: 1", "money"),
-    ("compatible", 400, "Access denied, your account is in Arrearage", "money"),
     ("compatible", 429, "余额不足或无可用资源包,请充值。", "money"),
     ("gemini", 429, "GenerateRequestsPerDayPerProjectPerModel-FreeTier", "money"),
-    ("gemini", 429, "You exceeded your current quota: input_token_count, limit: 250000", "rate"),
     ("gemini", 400, "API key not valid. Please pass a valid API key.", "key"),
     ("gemini", 403, "Your API key was reported as leaked.", "key"),
-    ("openai", 401, "Incorrect API key provided", "key"),
     ("xai", 400, "Incorrect API key provided: no***ne.", "key"),
     ("compatible", 403, "token is expired", "key"),
     ("gemini", 400, "User location is not supported for the API use.", "account"),
@@ -44,12 +35,9 @@ MEANINGS = [
     ("openai", 400, "Your organization must be verified to use the model", "account"),
     ("groq", 400, "The model `x` requires terms acceptance", "account"),
     ("openai", 429, "Request too large for gpt-4.1 on TPM: Limit 30000, Requested 37313.", "large"),
-    ("groq", 413, "Request too large for model: Limit 6000, Requested 7313", "large"),
     ("anthropic", 413, "Request exceeds the maximum size", "large"),
     ("compatible", 400, "This model's maximum context length is 4096 tokens.", "large"),
     ("gemini", 400, "The input token count (1200000) exceeds the maximum number", "large"),
-    ("openai", 429, "Rate limit reached on TPM: Limit 30000, Used 29000, Requested 2000.", "rate"),
-    ("anthropic", 429, "would exceed the limit of 30,000 input tokens per minute", "rate"),
     ("bedrock", 400, "ThrottlingException: Too many requests", "rate"),
     ("compatible", 403, "Request was throttled.", "rate"),
     ("groq", 498, "The flex tier is at capacity.", "busy"),
@@ -58,7 +46,6 @@ MEANINGS = [
     ("compatible", 400, "The model is overloaded, try again later", "busy"),
     ("compatible", 404, "Model is currently loading", "busy"),
     ("deepseek", 400, "Content Exists Risk", "content"),
-    ("azure", 400, "The response was filtered: content management policy", "content"),
     ("openrouter", 403, "requires moderation and your input was flagged for violence", "content"),
     ("compatible", 400, "Prompt blocked by guardrail", "content"),
     ("openai", 400, "invalid_prompt: violating our usage policy", "content"),
@@ -212,7 +199,6 @@ def test_meaning_if_the_words_are_the_prompt_is_none() -> None:
 REPLIES_OF_200 = [
     ({"choices": None, "base_resp": {"status_code": 1008, "status_msg": "no balance left"}}, 4),
     ({"error": {"message": "Your account is deactivated", "code": 403}}, 2),
-    ({"error": "no credits left"}, 4),
 ]
 
 
@@ -229,9 +215,7 @@ def test_run_if_a_reply_of_200_refuses_the_account_ends(
     assert not [record for record in read_records(tmp_path / "run").values() if record.failure]
 
 
-@pytest.mark.parametrize(
-    "ending", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "OTHER", "NEW_IN_2027"]
-)
+@pytest.mark.parametrize("ending", ["MALFORMED_FUNCTION_CALL", "NEW_IN_2027"])
 def test_lm_if_gemini_ends_with_a_failure_raises(ending: str) -> None:
     reply = {"candidates": [{"content": {"role": "model"}, "finishReason": ending}],
              "usageMetadata": {"promptTokenCount": 9}}  # fmt: skip
@@ -260,20 +244,18 @@ def error(words: str, **more: Any) -> dict[str, Any]:
 
 
 ACCOUNT = [
-    ("400", "Your credit balance is too low", "openai", 4),
-    ("403", "You have used all available credits", "openai", 4),
-    ("400", "API key not valid. Please pass a valid API key.", "openai", 2),
-    ("400", "The organization has been disabled", "openai", 2),
-    ("429", "You exceeded your current quota", "openai", 4),
-    ("400", "This word is in no table: 17 apples", "openai", 2),
-    ("404", "Nor is this", "openai", 2),
-    ("418", "I am a teapot", "openai", 2),
+    ("400", "Your credit balance is too low", 4),
+    ("403", "You have used all available credits", 4),
+    ("400", "API key not valid. Please pass a valid API key.", 2),
+    ("429", "You exceeded your current quota", 4),
+    ("400", "This word is in no table: 17 apples", 2),
+    ("418", "I am a teapot", 2),
 ]
 
 
-@pytest.mark.parametrize(("status", "words", "provider", "code"), ACCOUNT)
+@pytest.mark.parametrize(("status", "words", "code"), ACCOUNT)
 def test_the_refusal_of_an_account_ends_the_command_and_fails_no_further_question(
-    status: str, words: str, provider: str, code: int, tmp_path: Path
+    status: str, words: str, code: int, tmp_path: Path
 ) -> None:
     def script(hit: Hit) -> Any:
         if hit.number <= 2:
@@ -336,11 +318,3 @@ def test_different_words_and_refused_content_end_nothing() -> None:
             with pytest.raises(dspy.LMInvalidRequestError):
                 lm(f"question {number}")
     assert len(server.hits) == 9
-
-
-def test_litellms_providers_go_by_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MISTRAL_API_KEY", "mistral-secret")
-    with FakeServer(lambda hit: Fault("400", json=error("Insufficient balance"))) as server:
-        lm = make_lm("mistral/small", api_base=server.url, cache=False, retries=0)
-        with pytest.raises(dspy.LMBillingError):
-            lm("Where?")

@@ -272,7 +272,7 @@ class Place(BaseModel):
 
 #: Types of fields, with values that a model could mean.
 TYPES: list[tuple[Any, list[Any]]] = [
-    (str, ["", "Ann Bo", '7', 'said "no"', "{a: 1}", "中文 é", "null", "a\\n_b_"]),
+    (str, ["", "Ann Bo", "7", 'said "no"', "{a: 1}", "中文 é", "null", "a\\n_b_"]),
     (int, [0, -(10**9), 12]),
     (float, [0.0, -2.5, 1e6]),
     (bool, [True, False]),
@@ -314,19 +314,3 @@ def test_reply_that_dspy_reads_is_read_as_well(kind: str, first: int) -> None:
         for name in values:
             same = type(ours[name]) is type(read[name]) and ours[name] == read[name]
             assert same or ours[name] == values[name]
-
-
-@pytest.mark.parametrize("kind", ["chat", "json"])
-@pytest.mark.parametrize(
-    ("annotation", "value"),
-    [(dict, {}), (list, []), (set, set()), (list[str], []), (dict[str, int], {})],
-)
-def test_an_empty_collection_is_a_value(kind: str, annotation: Any, value: Any) -> None:
-    fields = {"q": (str, dspy.InputField()), "answer": (annotation, dspy.OutputField())}
-    signature = dspy.Signature(fields, "Answer.")
-    written = {"chat": "[[ ## answer ## ]]\n{}", "json": '{{"answer": {}}}'}[kind]
-    text = "{}" if isinstance(value, dict) else "[]"
-    counts: Counter[str] = Counter()
-    with use(replace(current(), counts=counts)):
-        assert make_adapter(kind).parse(signature, written.format(text)) == {"answer": value}
-    assert not counts

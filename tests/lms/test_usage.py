@@ -72,8 +72,9 @@ def test_usage_if_impossible_is_estimated_and_the_call_is_sent_once(usage: Any) 
 WORDS = {"english": "the harbour of Bergen ", "hindi": "बेर्गन का बंदरगाह ", "chinese": "卑尔根的港口"}
 
 
-@pytest.mark.parametrize("language", WORDS)
-@pytest.mark.parametrize("density", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize(
+    ("language", "density"), [("english", 4.0), ("hindi", 1.0), ("chinese", 2.0)]
+)
 def test_a_limit_holds_within_one_call_with_64_in_flight(language: str, density: float) -> None:
     """At a token a character and long replies, with all calls begun at once."""
     with FakeServer(
@@ -118,7 +119,7 @@ def test_a_reply_of_20_000_tool_calls_ends_soon() -> None:
         lm_at(server, retries=0)("Where?")
 
 
-@pytest.mark.parametrize("ended", ["st\ud800op", "\udfff", "stop\ud83d"])
+@pytest.mark.parametrize("ended", ["st\ud800op", "\udfff"])
 def test_half_of_a_character_in_the_finish_reason_is_no_traceback(ended: str) -> None:
     message = {"role": "assistant", "content": "[[ ## answer ## ]]\nParis"}
     reply = {"choices": [{"index": 0, "finish_reason": ended, "message": message}]}

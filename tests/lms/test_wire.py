@@ -62,11 +62,17 @@ def test_a_request_for_embeddings_keeps_the_time_limit(monkeypatch: pytest.Monke
             service.call("embeddings", {}, ["x"], lambda reply, tokens: (reply, None), 0.0)
 
 
-@pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("kind", ["drip", "frames", "headers", "hang", "huge"])
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [
+        *(("openai/fake", kind) for kind in ("drip", "frames", "headers", "hang", "huge")),
+        ("azure/fake", "drip"), ("azure/fake", "huge"), ("mistral/fake", "headers"),
+        ("mistral/fake", "hang"),
+    ],
+)  # fmt: skip
 def test_a_reply_is_there_in_time_or_the_call_has_failed(spec: str, kind: str) -> None:
     with FakeServer(lambda hit: Fault(kind)) as server:
-        lm = lm_of(spec, server, timeout=1.0)
+        lm = lm_of(spec, server, timeout=0.5)
         start = time.monotonic()
         with pytest.raises(dspy.LMError):
             lm("Where?")
@@ -161,7 +167,7 @@ def test_the_check_of_models_ends_in_one_line_or_none(head: str, body: bytes, sa
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_compression_has_a_bound(times: int) -> None:
-    body = b" " * 100_000_000
+    body = b" " * 30_000_000
     for _ in range(times):
         body = gzip.compress(body)
     coding = ", ".join(["gzip"] * times)
