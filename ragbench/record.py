@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, FiniteFloat, TypeAdapter
@@ -172,23 +173,18 @@ class Totals:
         return add_up([self, other])
 
 
-#: Field -> its sum over no calls: an int or a float.
-_SUMS = {field.name: field.default for field in fields(Totals)}
+_values_of = attrgetter(*(field.name for field in fields(Totals)))
+#: The sum of each field: `fsum` does not depend on the order.
+_SUMS = [math.fsum if isinstance(field.default, float) else sum for field in fields(Totals)]
 
 
 def add_up(totals: Iterable[Totals]) -> Totals:
     """Sum `totals` independent of their order; a price is None if one is unknown."""
-    rows = list(totals)
-    sums: dict[str, Any] = {}
-    for name, default in _SUMS.items():
-        values = [getattr(row, name) for row in rows]
-        if None in values:
-            sums[name] = None
-        elif isinstance(default, float):
-            sums[name] = math.fsum(values)
-        else:
-            sums[name] = sum(values)
-    return Totals(**sums)
+    sums: list[Any] = []
+    columns = zip(*map(_values_of, totals), strict=True)
+    for column, add in zip(columns, _SUMS, strict=False):
+        sums.append(None if None in column else add(column))
+    return Totals(*sums)
 
 
 def was_sent(call: Call) -> bool:
@@ -197,69 +193,42 @@ def was_sent(call: Call) -> bool:
     return not call.cached and not own_work
 
 
-class Sum:
-    """Adds up calls one by one, at list price and without attempts that failed.
+_NOTHING_LOST = FailedAttempts(cost_usd=0.0)
 
-    `billed`: only those that were sent to a server, as it billed them, attempts that failed
-    included where their replies told their tokens.
-    """
 
-    def __init__(self, *, billed: bool = False) -> None:
-        self._billed = billed
-        self._counts = dict.fromkeys(_SUMS, 0)
-        self._paid: list[float] = []
-        self._listed: list[float] = []
-        self._known = True
-        self._possible_usd: float | None = 0.0
-        self._latencies: list[float] = []
-
-    def add(self, call: Call) -> None:
-        """Count `call`."""
-        if self._billed and call.cached:
-            return
-        of_lm = call.kind in LM_KINDS
-        counts = self._counts
-        counts["calls" if of_lm else "others"] += call.count
-        counts["failed"] += call.error is not None
-        counts["attempts"] += call.attempts * call.count
-        counts["fallbacks"] += call.fallback
-        counts["cache_read_tokens"] += call.cache_read_tokens
-        counts["cache_write_tokens"] += call.cache_write_tokens
-        self._add_tokens(call, of_lm=of_lm)
-        self._latencies.append(call.latency_s)
-        prices = []
-        if call.error is None:
-            prices.append((call.paid if self._billed else call.cost_usd, call.cost_usd))
-        if self._billed and (lost := call.failed) is not None:
-            self._add_tokens(lost, of_lm=of_lm)
-            self._counts["failed_tokens"] += lost.prompt_tokens + lost.completion_tokens
-            prices.append((lost.cost_usd, lost.cost_usd))
-            counts["unanswered"] += lost.unanswered
-            counts["possible_tokens"] += lost.possible_tokens
-            self._possible_usd = _sum(self._possible_usd, lost.possible_usd)
-        for paid, listed in prices:
-            if paid is None or listed is None:
-                self._known = False
-            else:
-                self._paid.append(paid)
-                self._listed.append(listed)
-
-    def _add_tokens(self, taken: Call | FailedAttempts, *, of_lm: bool) -> None:
-        sent = taken.prompt_tokens
-        got = taken.completion_tokens
-        if of_lm:
-            self._counts["prompt_tokens"] += sent
-            self._counts["completion_tokens"] += got
-        else:
-            self._counts["other_tokens"] += sent + got
-
-    def totals(self) -> Totals:
-        """Return the sums over the calls so far, the same in any order."""
-        sums: dict[str, Any] = {"cost_usd": None, "list_usd": None}
-        if self._known:
-            sums = {"cost_usd": math.fsum(self._paid), "list_usd": math.fsum(self._listed)}
-        sums["possible_usd"] = self._possible_usd
-        return Totals(**{**self._counts, **sums, "latency_s": math.fsum(self._latencies)})
+def _totals_of(call: Call, *, billed: bool) -> Totals:
+    """Return the totals of one call, see `total`."""
+    lost = call.failed if billed and call.failed else _NOTHING_LOST
+    cost: float | None = 0.0
+    listed = cost
+    if call.error is None:
+        cost = call.paid if billed else call.cost_usd
+        listed = call.cost_usd
+    if cost is None or listed is None or lost.cost_usd is None:
+        cost = listed = None
+    else:
+        cost += lost.cost_usd
+        listed += lost.cost_usd
+    sent = call.prompt_tokens + lost.prompt_tokens
+    received = call.completion_tokens + lost.completion_tokens
+    counts = {"others": call.count, "other_tokens": sent + received}
+    if call.kind in LM_KINDS:
+        counts = {"calls": call.count, "prompt_tokens": sent, "completion_tokens": received}
+    return Totals(
+        **counts,
+        failed=int(call.error is not None),
+        attempts=call.attempts * call.count,
+        fallbacks=int(call.fallback),
+        cost_usd=cost,
+        latency_s=call.latency_s,
+        list_usd=listed,
+        cache_read_tokens=call.cache_read_tokens,
+        cache_write_tokens=call.cache_write_tokens,
+        failed_tokens=lost.prompt_tokens + lost.completion_tokens,
+        unanswered=lost.unanswered,
+        possible_tokens=lost.possible_tokens,
+        possible_usd=lost.possible_usd,
+    )
 
 
 def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
@@ -269,10 +238,9 @@ def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
         calls: Calls.
         billed: Sum what servers billed. Otherwise, sum the list price without failed attempts.
     """
-    sums = Sum(billed=billed)
-    for call in calls:
-        sums.add(call)
-    return sums.totals()
+    return add_up(
+        _totals_of(call, billed=billed) for call in calls if not (billed and call.cached)
+    )
 
 
 def billed(calls: Iterable[Call]) -> Totals:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ragbench.experiments.progress import ProgressListener
 from ragbench.experiments.report.table import printable
-from ragbench.record import Record, Sum
+from ragbench.record import Record, Totals, billed
 
 #: Seconds between two lines if stderr is not a terminal.
 EVERY_S = 30.0
@@ -47,7 +47,7 @@ class RunProgress(ProgressListener):
         self._done = 0
         self._begun = self._said = time.monotonic()
         self._first = 0  # done before the rate is measured
-        self._billed = Sum(billed=True)
+        self._billed = Totals()
         self._failed = 0
         self._scores = {"em": 0.0, "f1": 0.0}
 
@@ -101,8 +101,7 @@ class RunProgress(ProgressListener):
             done: Number of questions done, this one included.
             todo: Number of all questions of the command.
         """
-        for call in record.ledger.calls:
-            self._billed.add(call)
+        self._billed += billed(record.ledger.calls)
         self._failed += record.failure is not None
         for name in self._scores:
             self._scores[name] += record.scores.get(name) or 0.0
@@ -112,7 +111,7 @@ class RunProgress(ProgressListener):
         details = "  ".join(figures)
         if self._failed:
             details += f"  failed {self._failed}"
-        self._show("answering", done, todo, self._billed.totals().cost_usd, details)
+        self._show("answering", done, todo, self._billed.cost_usd, details)
 
     def count(self, work: str, done: int, total: int, details: str = "") -> None:
         """Show the progress of other work, such as trials or judge replies.
