@@ -193,13 +193,12 @@ def test_a_small_budget_is_kept(name: str, variant: str, limit: dict[str, int]) 
         assert len(made) <= limit.get("max_retrievals", 100)
 
 
-@pytest.mark.parametrize("script", [plausible, never_stops], ids=lambda s: s.__name__)
 @pytest.mark.parametrize(("name", "variant"), ALL)
-def test_the_same_replies_give_the_same_run(name: str, variant: str, script: Script) -> None:
+def test_the_same_replies_give_the_same_run(name: str, variant: str) -> None:
     def steady(asked: Asked) -> Reply:
         # Calls made at once arrive in any order: number them by what they say instead.
         number = sum(map(ord, asked.prompt)) % 1000
-        return script(Asked(**{**asked.__dict__, "number": number}))
+        return never_stops(Asked(**{**asked.__dict__, "number": number}))
 
     first, second = (fingerprint(*run(make(name, variant), steady)) for _ in range(2))
     assert first == second

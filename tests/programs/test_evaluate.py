@@ -4,6 +4,7 @@ import dspy
 import pytest
 
 import ragbench as rb
+from ragbench.data import Dataset
 from ragbench.lms.adapters import make_adapter
 from ragbench.lms.factory import make_lm
 from tests.fake_server import FakeServer, Hit, plausible
@@ -11,9 +12,13 @@ from tests.fake_server import FakeServer, Hit, plausible
 PROGRAMS = ["vanilla", "multi_query", "react", "self_rag", "planner", "ircot", "reap", "rlm"]
 
 
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return rb.load_dataset("synthetic", size=200)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_scores_the_same_under_dspy_evaluate(name: str) -> None:
-    dataset = rb.load_dataset("synthetic", size=200)
+def test_program_scores_the_same_under_dspy_evaluate(name: str, dataset: Dataset) -> None:
     first, second = dataset.splits["test"][:2]
 
     def reply(hit: Hit) -> str:

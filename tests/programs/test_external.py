@@ -101,25 +101,6 @@ class Odd(Retriever):
 """
 
 
-def test_plug_in_registers_what_it_has_or_is_left_out_in_one_line(tmp_path: Path) -> None:
-    for name, last in (("odd", ""), ("leaver", "sys.exit(0)")):
-        info = tmp_path / f"{name}-1.dist-info"
-        info.mkdir()
-        (tmp_path / f"{name}.py").write_text(PLUG_IN.replace("odd", name) + last)
-        (info / "entry_points.txt").write_text(f"[ragbench]\n{name} = {name}\n")
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "ragbench", "list", "retrievers"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
-    )
-    assert done.returncode == 0
-    assert "odd " in done.stdout
-    left_out = "plug-in leaver of leaver is left out: RuntimeError: leaver left by SystemExit"
-    assert left_out in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 DATA_PLUG_IN = """
 from ragbench.data.base import data_set, make_example
 from ragbench.data.load import Item, assemble, rows_of
@@ -146,12 +127,14 @@ def load(spec):
 """
 
 
-def test_plug_in_adds_a_data_set_over_a_corpus_file_and_a_protocol(tmp_path: Path) -> None:
-    info = tmp_path / "riddles-1.dist-info"
-    info.mkdir()
-    (tmp_path / "riddles.py").write_text(DATA_PLUG_IN)
-    (info / "entry_points.txt").write_text("[ragbench]\nriddles = riddles\n")
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1\n")
+def test_plug_ins_add_what_they_have_or_are_left_out_in_one_line(tmp_path: Path) -> None:
+    leaves = PLUG_IN.replace("odd", "leaver") + "sys.exit(0)"
+    for name, code in (("odd", PLUG_IN), ("leaver", leaves), ("riddles", DATA_PLUG_IN)):
+        info = tmp_path / f"{name}-1.dist-info"
+        info.mkdir()
+        (tmp_path / f"{name}.py").write_text(code)
+        (info / "entry_points.txt").write_text(f"[ragbench]\n{name} = {name}\n")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
     (tmp_path / "q.jsonl").write_text('{"riddle": "Who is it?", "solution": "Ann", "page": "p"}\n')
     (tmp_path / "c.jsonl").write_text('{"id": "p", "text": "It is Ann."}\n')
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
@@ -159,16 +142,20 @@ def test_plug_in_adds_a_data_set_over_a_corpus_file_and_a_protocol(tmp_path: Pat
         "from ragbench import load_dataset\n"
         "from ragbench.experiments.config import make_config\n"
         "from ragbench.experiments.score.protocols import get_protocol\n"
+        "from ragbench.retrievers.base import RETRIEVERS\n"
         "files = {'data_file': 'q.jsonl', 'corpus_file': 'c.jsonl'}\n"
         "data = load_dataset(**files)\n"
         "print(make_config(files).dataset, data.setting, data.every[0].gold_pids, "
-        "get_protocol('riddling').measures[0].metric)"
+        "get_protocol('riddling').measures[0].metric, 'odd' in RETRIEVERS.names())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
-    assert done.stdout == "riddles pooled ['p'] em\n", done.stderr
+    assert done.stdout == "riddles pooled ['p'] em True\n", done.stderr
+    left_out = "plug-in leaver of leaver is left out: RuntimeError: leaver left by SystemExit"
+    assert left_out in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_is_to_end_the_work_passes() -> None:

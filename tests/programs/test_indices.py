@@ -73,7 +73,7 @@ def misleading(rate: float = 1.0) -> Retriever:
     return make_retriever(f"distracting(rate={rate},kinds=subjective)", Corpus(passages))
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", sorted({*OWN} - {"raptor"}))  # which is tree_rag
 def test_misleading_passages_reach_what_an_index_ranks(name: str) -> None:
     prediction, lm, _ = ask(PROGRAMS.get(name)(misleading()), plausible)
     made = [p for p in prediction.passages if p.pid.startswith("distractor-")]

@@ -262,10 +262,17 @@ def test_an_action_can_be_fixed_and_a_second_source_left_out(only: str) -> None:
         corrected([grade(NO, 0.9)], external="none", hides=["[1]"], **knobs)
 
 
-def test_a_reranker_can_be_the_evaluator() -> None:
-    knobs = {"k": 2, "evaluator": "maxsim", "refine": False, "lower": -1, "upper": 1}
-    prediction, _, _ = corrected([], external="none", calls=1, **knobs)
-    assert all(-1 <= score <= 1 for score in step(prediction, "evaluate").notes["scores"])
+def test_a_reranker_can_be_the_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reranker:
+        def score(self, query: str, passages: list[Passage]) -> list[float]:
+            return [0.5 if p.pid == "Orla Venn" else -0.5 for p in passages]
+
+    module = "ragbench.programs.workflow.crag"
+    monkeypatch.setattr(f"{module}.make_reranker", lambda spec: Reranker())
+    knobs = {"k": 2, "evaluator": "maxsim", "refine": False, "lower": -1, "upper": 0.4}
+    prediction, _, action = corrected([], external="none", calls=1, **knobs)
+    assert (action, step(prediction, "evaluate").notes["scores"]) == ("correct", [0.5, -0.5])
+    monkeypatch.undo()
     with pytest.raises(KnobError, match="grades nothing"):
         CRAG(shelf(), evaluator="none")
 
