@@ -24,12 +24,12 @@ from ragbench.errors import KnobError, UnknownNameError
 from ragbench.knobs import Knobs, resolve
 from ragbench.metrics import is_refusal
 from ragbench.programs.core.deviations import Autonomy, Family, sources
-from ragbench.programs.core.prompts import render
+from ragbench.programs.core.prompts import render, render_one
 from ragbench.programs.core.question_state import Budget, BudgetSpentError, example_of
 from ragbench.programs.core.text import Passages
 from ragbench.programs.core.trace import Trace, Wording
 from ragbench.registry import Registry
-from ragbench.retrievers import PerQuestion, Progress, Retriever
+from ragbench.retrievers import Passage, PerQuestion, Progress, Retriever
 from ragbench.signatures import AnswerStyle, OnMissing, role_of
 
 #: Form of a reader: a direct answer, or reasoning before the answer.
@@ -262,6 +262,9 @@ class RAGProgram(dspy.Module, Generic[K]):
 
     def as_context(self, passages: Passages) -> list[str]:
         return render(passages, max_tokens=self.knobs.context_tokens)
+
+    def as_context_line(self, passage: Passage) -> str:
+        return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def answer_from(self, trace: Trace, reader: dspy.Module, passages: Passages) -> str:
         """Return the answer of a reader to the passages.

@@ -75,18 +75,18 @@ class Printed:
     """The printed text of a block: its beginning and its end, at most `limit` characters."""
 
     def __init__(self, limit: int) -> None:
-        self.half = max(limit - _MARK_CHARS, 0) // 2
+        self.half = (limit - _MARK_CHARS) // 2
         self.head = ""
         self.tail = ""
         self.omitted = 0
 
     def add(self, text: str) -> None:
         """Append `text`. Beyond the limit, only the newest characters are kept."""
-        room = 0 if self.tail else self.half - len(self.head)
+        room = self.half - len(self.head)
         self.head += text[:room]
-        tail = self.tail + text[room:]
-        self.tail = tail[max(len(tail) - self.half, 0) :]
-        self.omitted += len(tail) - len(self.tail)
+        self.tail += text[room:]
+        self.omitted += max(len(self.tail) - self.half, 0)
+        self.tail = self.tail[-self.half :]
 
     def __str__(self) -> str:
         if not self.omitted:

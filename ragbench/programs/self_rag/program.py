@@ -37,7 +37,6 @@ from ragbench.programs.core import (
 )
 from ragbench.programs.core.confidence import Label, ask_probabilities, grader
 from ragbench.programs.core.program import NO_ANSWER
-from ragbench.programs.core.prompts import render_one
 from ragbench.programs.self_rag.beam import Beam
 from ragbench.programs.self_rag.grades import Grades, Probabilities, SelfRAGKnobs
 from ragbench.retrievers import Passage
@@ -204,9 +203,6 @@ class SelfRAG(RAGProgram[SelfRAGKnobs]):
         notes = {"relevance": likely, "answer": "none", "support": "none"}
         trace.step("critique", observation=answer, of=[passage], notes=notes)
         return Candidate("", relevant=passage if likely == "relevant" else None)
-
-    def as_context_line(self, passage: Passage) -> str:
-        return render_one(passage, max_tokens=self.knobs.context_tokens)
 
     def _graded(self, trace: Trace, passage: Passage, relevance: Probabilities) -> Candidate:
         """Return the candidate of a relevant passage. Grade its answer, but not a refusal."""

@@ -29,7 +29,6 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
-from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import by_number, numbered, one_line
 from ragbench.retrievers import Passage
 from ragbench.retrievers.rerank import make_reranker
@@ -121,7 +120,7 @@ class CRAG(RAGProgram[CRAGKnobs]):
     def _score(self, trace: Trace, passage: Passage) -> float:
         labels = get_args(Grade)
         source = self.knobs.confidence_source
-        text = render_one(passage, max_tokens=self.knobs.context_tokens)
+        text = self.as_context_line(passage)
         probabilities = ask_probabilities(
             trace, self.grade, "grade", labels, source=source, passage=text
         )

@@ -22,7 +22,6 @@ from ragbench.programs.core import (
     predict,
 )
 from ragbench.programs.core.confidence import Weighing, ask_probabilities, grader
-from ragbench.programs.core.prompts import render_one
 from ragbench.retrievers import Passage
 
 #: Stated probabilities are clipped by this amount at 0 and 1.
@@ -87,7 +86,7 @@ class JudgedPassages(RAGProgram[J]):
             "holds",
             (True, False),
             source=self.knobs.confidence_source,
-            passage=render_one(passage, max_tokens=self.knobs.context_tokens),
+            passage=self.as_context_line(passage),
             answer=answer,
         )
         likely = min(max(0.5 if probabilities is None else probabilities[True], _LEAST), 1 - _LEAST)

@@ -22,7 +22,6 @@ from ragbench.programs.core import (
     is_answer,
     predict,
 )
-from ragbench.programs.core.prompts import render_one
 from ragbench.programs.core.text import with_answers
 from ragbench.retrievers import Passage
 from ragbench.text_normalization import question_key
@@ -100,8 +99,8 @@ class RAISF(RAGProgram[RAISFKnobs]):
         return relevant
 
     def _is_relevant(self, trace: Trace, question: str, passage: Passage) -> bool:
-        text = render_one(passage, max_tokens=self.knobs.context_tokens)
         sure = {"relevance": "relevant"}
+        text = self.as_context_line(passage)
         reply = trace.ask(self.judge, otherwise=sure, question=question, passage=text)
         return bool(reply.relevance == "relevant")
 
