@@ -8,7 +8,7 @@
 from numpy import ndarray as _ndarray
 
 from ragbench.passages import Corpus, Passage
-from ragbench.retrievers import bm25, dense, hybrid, qdrant, rerank
+from ragbench.retrievers import bm25, dense, hybrid, qdrant, rank_bm25, rerank
 from ragbench.retrievers.base import RETRIEVERS, PerQuestion, Progress, Retriever, progress_of
 from ragbench.retrievers.bm25 import words_of
 from ragbench.retrievers.dense import Dense

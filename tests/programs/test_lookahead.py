@@ -157,6 +157,7 @@ def test_fallback_searches_further_and_shows_it_as_evidence() -> None:
     assert queries(answer) == ["zzz", "county author salt road born"]
     assert step(answer, "context").notes["labels"][0] == "f1.1"
     assert "f1: county author salt road born [f1.1, " in lm.asked[-1].inputs["plan"]
+    assert answer.counts["fallback"] == 1
 
 
 def test_citations_are_checked_and_point_into_the_passages() -> None:

@@ -137,7 +137,7 @@ def test_rollout_with_a_reference_to_a_dropped_part_is_refused_and_says_so() -> 
         "n0: Who is Tam Quill? -> open; split refused: part 2 needs part 1, which repeats a node"
     ]
     actions = do("ROLLOUT", "n0", *parts), *each(0)
-    more: Any = {"question": "Who is Tam Quill?"}
+    more: Any = {"question": "Who is Tam Quill?", "counts": {"split_refused": 1}}
     prediction, _ = explore(solved("Dunmoor"), actions=actions, kind="single", **more)
     assert step(prediction, "decompose").observation.startswith("refused: part 2 needs part 1")
     assert [search.query for search in prediction.searches] == ["Who is Tam Quill?"]
@@ -156,7 +156,7 @@ def test_backtrack_gives_the_branch_up_and_goes_to_the_parent() -> None:
 def test_a_poor_answer_to_a_bridge_question_falls_back_to_the_best_name() -> None:
     parts = solved("Orla Venn", 0.5), solved("in Dunmoor", 0.7)
     replies = {"RefineAnswer": [{"answer": "the author of Salt Road"}]}
-    more: Any = {"answer": "Dunmoor", "sees": ["Orla Venn | "]}
+    more: Any = {"answer": "Dunmoor", "sees": ["Orla Venn | "], "counts": {"entity_fallback": 1}}
     explore(*parts, actions=(TWO, *each(1, 2)), final="yes", replies=replies, **more)
 
 

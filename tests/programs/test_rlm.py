@@ -204,3 +204,4 @@ def test_large_corpus_is_cut_to_what_a_search_finds_and_filled_up() -> None:
     assert shown[: len(found)] == found
     assert len(set(shown)) == 8 > len(found)
     assert f"8 of {len(TEXTS) + 60} passages, those nearest" in lm.asked[0].prompt
+    assert answer.counts["corpus_cut"] == 1

@@ -60,3 +60,16 @@ def test_title_counts_as_often_as_it_weighs_and_stop_words_do_not() -> None:
     assert without.search("the of", k=2) == []
     kept = make_retriever("bm25", corpus, stopwords="none")
     assert [p.pid for p in kept.search("the", k=2)] == ["p0"]
+
+
+def test_rank_bm25_gives_the_scores_of_the_package_over_words_split_on_blanks() -> None:
+    texts = ["The mill, founded.", "the Mill was sold", "a town", ""]
+    corpus = make_corpus(texts, title=lambda i: f"T{i}")
+    scores = BM25Okapi([f"t{i} {text.lower()}".split() for i, text in enumerate(texts)])
+    for query in ("MILL", "the mill, town", "founded", "t3"):
+        expected = scores.get_scores(query.lower().split())
+        found = make_retriever("rank_bm25", corpus).search(query, k=9)
+        known = {f"p{i}": pytest.approx(s, rel=1e-5) for i, s in enumerate(expected) if s > 0}
+        assert {passage.pid: passage.score for passage in found} == known
+    changed = make_retriever("rank_bm25", corpus, k1=0.5, b=0.0)
+    assert changed.search("mill", k=1) != make_retriever("rank_bm25", corpus).search("mill", k=1)

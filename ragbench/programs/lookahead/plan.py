@@ -169,6 +169,8 @@ def read_plan(
         The graph. None if the plan is invalid: no look-up, a repeated id, or a cycle.
     """
     cut = {node.id.strip() for node in planned[max_nodes:]}
+    if cut:
+        count("cut_nodes")
     nodes = [_look_up(node, cut) for node in planned[:max_nodes]]
     ids = {node.id for node in nodes if node.query}
     filled_in = []

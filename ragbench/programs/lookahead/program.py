@@ -302,6 +302,7 @@ class LookaheadRAG(RAGProgram[LookaheadKnobs]):
             return
         most = self.knobs.max_fallback_queries
         nodes = evidences.reformulations(trace.question, run.looked_up, most=most)
+        trace.count("fallback")
         queries = " / ".join(node.query for node in nodes)
         trace.step("fallback", observation=queries, notes={"triggers": fired})
         run.looked_up += self._searched(run, nodes)

@@ -130,6 +130,7 @@ class PlannerRAG(RAGProgram[PlannerKnobs]):
             if is_poor(answer, trace.question):  # use the most frequent name
                 if entity := best_entity(trace.question, answered):
                     trace.step("answer", observation=entity, notes={"entity_fallback": True})
+                    trace.count("entity_fallback")
                 answer = entity or answer or draft
         if is_answer(answer):
             return answer
@@ -219,6 +220,8 @@ class Exploration:
             return False
         added = self.tree.add(node, questions, most=self.knobs.max_children)
         split = "\n".join(n.question for n in added)
+        if node.refused:
+            self.trace.count("split_refused")
         self.trace.step(
             "decompose", input=node.question, observation=split or f"refused: {node.refused}"
         )

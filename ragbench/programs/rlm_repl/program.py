@@ -168,6 +168,7 @@ class RLMRepl(RAGProgram[RLMReplKnobs]):
                 passages = []
             described = f"{len(passages)} passages that a search for the question found, best first"
             if not tools:
+                trace.count("corpus_cut")
                 if len(passages) < most:
                     pids = {passage.pid for passage in passages}
                     passages += core.each_once(corpus, pids)
