@@ -230,22 +230,22 @@ def test_files_of_a_compiled_folder_are_in_it(
     assert stranger.was_touched == []
 
 
-@pytest.mark.parametrize("name", PROGRAMS.names())
-def test_free_texts_of_knobs_are_said_by_the_person_too(name: str) -> None:
+def test_free_texts_of_knobs_are_said_by_the_person_too() -> None:
     """Each knob, of every variant: what is no number, switch or choice may name anything."""
-    program = PROGRAMS.get(name)
-    for variant in program.variants:
-        knobs = program.resolve_knobs({"variant": variant}).model_dump(mode="json")
-        config = make_config({}, stored={"program": name, "set": knobs})
-        assert (config.program, config.set["variant"]) == (name, variant)
-    for knob, field in program.Knobs.model_fields.items():
-        if field.annotation is not str or knob == "variant":
-            continue
-        stored = {"program": name, "set": {knob: "http://127.0.0.1:9/evil"}}
-        with pytest.raises(ConfigError, match=f"give --set {knob}="):
-            make_config({"program": name}, stored=stored)
-        config = make_config({"set": stored["set"]}, stored=stored)
-        assert (config.program, config.set, config.lm) == (name, stored["set"], "local")
+    for name in PROGRAMS.names():
+        program = PROGRAMS.get(name)
+        for variant in program.variants:
+            knobs = program.resolve_knobs({"variant": variant}).model_dump(mode="json")
+            config = make_config({}, stored={"program": name, "set": knobs})
+            assert (config.program, config.set["variant"]) == (name, variant)
+        for knob, field in program.Knobs.model_fields.items():
+            if field.annotation is not str or knob == "variant":
+                continue
+            stored = {"program": name, "set": {knob: "http://127.0.0.1:9/evil"}}
+            with pytest.raises(ConfigError, match=f"give --set {knob}="):
+                make_config({"program": name}, stored=stored)
+            config = make_config({"set": stored["set"]}, stored=stored)
+            assert (config.program, config.set, config.lm) == (name, stored["set"], "local")
 
 
 def test_arguments_of_a_module_are_said_by_the_person_too(tmp_path: Path) -> None:
@@ -258,29 +258,29 @@ def test_arguments_of_a_module_are_said_by_the_person_too(tmp_path: Path) -> Non
         make_config({"program": f"{path}:Own"}, stored=stored)
 
 
-@pytest.mark.parametrize("name", [*_FIELDS, *_LIMITS, "inherits"])
 def test_a_config_file_within_a_stored_folder_may_set_no_more(
-    name: str, command: Command, stranger: Stranger
+    command: Command, stranger: Stranger
 ) -> None:
     folder = Path("c/inner")
     folder.mkdir(parents=True)
     Path("c/sidecar.json").write_text("{}")
+    Path("child.yaml").write_text("inherits: c/inner/x.yaml\n")
     watch(stranger)
-    for text in ("code", "address"):
-        value = "../../mine.yaml" if name == "inherits" else stranger.value(name, text)
-        (folder / "x.yaml").write_text(yaml.safe_dump({name: value}))
-        Path("child.yaml").write_text("inherits: c/inner/x.yaml\n")
-        if name == "form":
+    values = [{"inherits": "../../mine.yaml"}]
+    values += [{k: v} for text in ("code", "address") for k, v in stranger.values(text).items()]
+    for value in values:
+        (folder / "x.yaml").write_text(yaml.safe_dump(value))
+        if "form" in value:
             assert load_config("c/inner/x.yaml") == {"form": True}
             continue
         for path in ("c/inner/x.yaml", "child.yaml"):
             with pytest.raises(ConfigError, match=r"copy it out of \S+/c if you trust it"):
                 load_config(path)
-        for args in (["eval", "--config"], ["compile", "--config"], ["sweep"], ["show", "config"],
-                     ["ask", "Who?", "--config"], ["tune", "--config"]):  # fmt: skip
-            code, _, err = command(*args, "c/inner/x.yaml")
-            assert code == 2, err
-            assert len(err.splitlines()) == 1
+    for args in (["eval", "--config"], ["compile", "--config"], ["sweep"], ["show", "config"],
+                 ["ask", "Who?", "--config"], ["tune", "--config"]):  # fmt: skip
+        code, _, err = command(*args, "c/inner/x.yaml")
+        assert code == 2, err
+        assert len(err.splitlines()) == 1
     assert stranger.was_touched == []
 
 

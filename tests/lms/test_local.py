@@ -66,16 +66,15 @@ def gone(pid: int) -> bool:
 def test_it_answers_and_decoding_is_held_to_the_schema(local_lm: RagbenchLM) -> None:
     with dspy.context(lm=local_lm, adapter=make_adapter("auto", local_lm)), open_ledger() as ledger:
         answer = dspy.Predict("question -> answer")(question="What is the capital of France?")
-        for passage in ("Paris is the capital of France.", "!!!"):
-            out = dspy.Predict(Judge)(question="What is the capital of France?", passage=passage)
-            assert out.relevance in ("relevant", "irrelevant")
-            assert isinstance(out.confidence, float)
+        out = dspy.Predict(Judge)(question="What is the capital of France?", passage="!!!")
+    assert out.relevance in ("relevant", "irrelevant")
+    assert isinstance(out.confidence, float)
     assert "Paris" in answer.answer
     call = ledger.calls[0]
     assert call.model.startswith("llamacpp/qwen2.5-coder-0.5b-instruct-q4_k_m@")
     assert (call.prompt_tokens > 50, 0 < call.completion_tokens < 512) == (True, True)
     assert (call.cost_usd, call.latency_s > 0) == (0.0, True)
-    assert [call.fallback for call in ledger.calls] == [False] * 3
+    assert [call.fallback for call in ledger.calls] == [False] * 2
 
 
 def test_an_overlong_prompt_is_a_context_window_error(local_lm: RagbenchLM) -> None:
