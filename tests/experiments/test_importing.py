@@ -117,14 +117,16 @@ def test_evidence_and_joint_scores_of_a_file_of_2wiki(tmp_path: Path) -> None:
         ([{"id": "q0", "reply": "x"}], "there are id, reply: give"),
         ([{"id": "zz", "answer": "x"}], "their ids, such as 'zz', must be ids of the data"),
         ([{**OWN, "tokens": True}], "not a number"),
+        ({"answer": {}}, "list of records"),
         ([{**OWN, "tokens": "many"}], "field 'tokens'"),
         ([{**OWN, "calls": -1}], "field 'calls'"),
         ([{**OWN, "supporting_facts": [["T1"]]}], "supporting_facts.0.1"),
     ],
 )
 def test_predictions_that_cannot_be_read(content: Any, says: str, tmp_path: Path) -> None:
+    name = "p.json" if isinstance(content, dict) else "p.jsonl"
     with pytest.raises(DataError, match=says):
-        imported(tmp_path, content, "p.jsonl")
+        imported(tmp_path, content, name)
 
 
 ANSWERS = ["Ann & Bo", "yes.", "Zürich", 'a "b"\tc']
