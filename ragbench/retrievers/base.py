@@ -191,7 +191,7 @@ class Retriever(ABC):
         """
         return list(hits)
 
-    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
+    def restrict(self, positions: Sequence[int]) -> Self:
         """Return a retriever of the same kind and settings over some passages.
 
         Parts are restricted too. Vectors are shared with the full corpus. Statistics such as
@@ -199,10 +199,8 @@ class Retriever(ABC):
 
         Args:
             positions: Positions of the passages in the corpus, in order.
-            options: Settings that replace those of this retriever.
         """
-        settings = self.settings.model_copy(update=options)
-        small = type(self)(self.corpus.subset(positions), checked=settings)
+        small = type(self)(self.corpus.subset(positions), checked=self.settings)
         if self.parts:
             small.parts = tuple(inner.restrict(positions) for inner in self.parts)
         return small

@@ -94,9 +94,9 @@ class Dense(Ranking):
                 self._embedded |= dict(zip(missing, self._embed(missing, None), strict=True))
             return np.stack([self._embedded[i] for i in positions])
 
-    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
+    def restrict(self, positions: Sequence[int]) -> Self:
         """Return a dense retriever over some passages. Embed each passage once."""
-        small = super().restrict(positions, **options)
+        small = super().restrict(positions)
         if positions:
             small._index = make_index(self.vectors_of(positions), "exact")
         small._ready = True

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 from pydantic import Field
 
@@ -92,9 +92,9 @@ class Distracting(Wrapper):
                 passages.insert(chance.randrange(len(hits)), pair[1])
         return [p.scored(hit.score) for p, hit in zip(passages, hits, strict=False)]
 
-    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
+    def restrict(self, positions: Sequence[int]) -> Self:
         """Return this over the restricted inner retriever, with donors of the full corpus."""
-        small = super().restrict(positions, **options)
+        small = super().restrict(positions)
         if self.settings.rate:
             small.__dict__.update(donors=self.donors, names=self.names)
         return small

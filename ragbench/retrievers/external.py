@@ -102,9 +102,9 @@ class HTTPRetriever(Retriever):
         url = checked_address(self.settings.url, "the address of the retriever")
         self.server = SearchServer("http", url, header="authorization", variable=KEY_VARIABLE)
 
-    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
+    def restrict(self, positions: Sequence[int]) -> Self:
         """Return a retriever over some passages, with the same server and time limit."""
-        small = super().restrict(positions, **options)
+        small = super().restrict(positions)
         small.server = self.server
         return small
 

@@ -22,13 +22,14 @@ from ragbench import signatures
 from ragbench.errors import ConfigError, LMSetupError
 from ragbench.knobs import Knobs
 from ragbench.ledger import calling, count, file_call
-from ragbench.lms.calls import Server, Service, TooLargeError, check_price
+from ragbench.lms.calls import Server, Service, check_price
 from ragbench.lms.specs import checked_address
 from ragbench.passages import Passage
 from ragbench.record import Call
 from ragbench.retrievers import embedders
 from ragbench.retrievers.base import RETRIEVERS
 from ragbench.retrievers.embedders.fast import PREFIX, open_model
+from ragbench.retrievers.embedders.parts import in_parts
 from ragbench.retrievers.factory import Wrapper
 from ragbench.retrievers.scores import min_max
 
@@ -36,8 +37,6 @@ KEY_VARIABLE = "RAGBENCH_RERANK_API_KEY"
 #: Names of the rows in a reply, and of the score in a row.
 _ROWS = ("results", "data", "rankings", "scores")
 _SCORES = ("relevance_score", "score", "logit")
-#: If an endpoint rejects a text this short as too long, it rejects every text.
-_SHORTEST_CUT = 32
 
 
 class RerankSettings(Knobs):
@@ -78,8 +77,8 @@ class Rerank(Wrapper):
         candidates = self.parts[0].search_many(queries, k=depth)
         return [self._reordered(q, hits)[:k] for q, hits in zip(queries, candidates, strict=True)]
 
-    def restrict(self, positions: Sequence[int], **options: Any) -> Self:
-        small = super().restrict(positions, **options)
+    def restrict(self, positions: Sequence[int]) -> Self:
+        small = super().restrict(positions)
         small.reranker = self.reranker
         return small
 
@@ -224,22 +223,11 @@ class HTTPReranker(Reranker):
         return [lowest if score is None else score for score in results]
 
     def _scores(self, query: str, documents: list[str]) -> list[float]:
-        """Score `documents` in one request, or in halves if it is too large."""
-        try:
-            return self._asked(query, documents)
-        except TooLargeError:
-            if len(documents) > 1:
-                half = -(-len(documents) // 2)
-                scores = self._scores(query, documents[:half])
-                return scores + self._scores(query, documents[half:])
-            text = documents[0]
-            if len(text) < _SHORTEST_CUT:
-                raise
-            count("rerank_cut")
-            return self._scores(query, [text[: len(text) // 2]])
+        parts = in_parts(documents, partial(self._asked, query), lambda text: count("rerank_cut"))
+        return [score for _, scores in parts for score in scores]
 
-    def _asked(self, query: str, documents: list[str]) -> list[float]:
-        body: dict[str, Any] = {"query": query, self._field: documents}
+    def _asked(self, query: str, documents: Sequence[str]) -> list[float]:
+        body: dict[str, Any] = {"query": query, self._field: list(documents)}
         if self._model:
             body["model"] = self._model
         check_price(self.identity, priced=self.priced)

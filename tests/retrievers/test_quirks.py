@@ -1,7 +1,5 @@
 """Servers of vectors and rankings as they are: limits of their own, blanks, shapes of replies."""
 
-import base64
-import struct
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -116,12 +114,7 @@ def numbers(change: Callable[[list[float]], Any]) -> Callable[[dict[str, Any]], 
     return reply
 
 
-def in_base64(row: list[float]) -> str:
-    return base64.b64encode(struct.pack("<3f", *row)).decode()
-
-
 SHAPES: list[tuple[str, Callable[[dict[str, Any]], Any]]] = [
-    ("base64", numbers(in_base64)),
     ("1e38", numbers(lambda row: [number * 1e38 for number in row])),
     ("1e200", numbers(lambda row: [number * 1e200 for number in row])),
     ("1e-40", numbers(lambda row: [number * 1e-40 for number in row])),
@@ -139,16 +132,6 @@ def test_vectors_are_read_in_every_shape(name: str, reply: Any, tmp_path: Path) 
         rows = embedder_at(wire, tmp_path).embed(["a", "four"])
     expected = np.array([vector("a"), vector("four")])
     assert rows == pytest.approx(expected / np.linalg.norm(expected, axis=1, keepdims=True), 1e-5)
-
-
-def test_a_parameter_that_the_server_does_not_know_is_left_out(tmp_path: Path) -> None:
-    def answer(path: str, body: dict[str, Any]) -> Refusal:
-        if "encoding_format" in body:
-            return 400, {"error": {"message": "unknown field encoding_format"}}
-        return 200, embeddings(body)
-
-    with serving(answer) as wire, open_ledger():
-        assert embedder_at(wire, tmp_path).embed(["a"]).shape == (1, 3)
 
 
 def scores(n: int) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ Requests are batched, made as calls to an LM are, priced, and kept on disk by te
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from ragbench.paths import cache_root
 from ragbench.record import Call
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders.base import Embedder, Vectors, by_index, normalized
+from ragbench.retrievers.embedders.parts import in_parts
 from ragbench.sqlite_cache import CachedRows
 
 _log = get(__name__)
@@ -31,8 +31,6 @@ _log = get(__name__)
 _BATCH_TEXTS = 512
 _BATCH_CHARACTERS = 400_000
 _TEXT_CHARACTERS = 16_000
-#: If a server rejects a text this short for its length, it accepts no text.
-_SHORTEST_CUT = 32
 #: OpenAI's own address.
 _OPENAI = "https://api.openai.com/v1"
 _MOST_DIMENSIONS = 16_384
@@ -76,8 +74,7 @@ class OpenAIEmbedder(Embedder):
         #: Most texts of a request. Numbers of a vector, 0 while not known.
         self._most_texts = _BATCH_TEXTS
         self._numbers = 0
-        self._asks_floats = True
-        self._cut = 0  # texts that were too long
+        self._odd_texts = 0  # that were too long, or that the server fails for
         self._failure: LMUnavailableError | None = None
         self._cache = cache or CachedRows(cache_root() / "embeddings.sqlite")
         variable = KEY_VARIABLE if api_base else "OPENAI_API_KEY"
@@ -112,6 +109,8 @@ class OpenAIEmbedder(Embedder):
             batch = self._batch(missing)
             missing = missing[len(batch) :]
             for batch_texts, answered in self._bought(batch):
+                if answered is None:
+                    continue
                 vectors, tokens = answered.value
                 facts = {"attempts": answered.attempts, "failed": answered.failed}
                 calls.append(self._call(tokens, answered.latency_s, **facts))
@@ -152,52 +151,24 @@ class OpenAIEmbedder(Embedder):
             batch.append(text)
         return batch
 
-    def _bought(self, batch: list[str]) -> list[tuple[list[str], Any]]:
-        """Request the vectors of `batch` in one request, or in halves if it is too large.
+    def _bought(self, batch: list[str]) -> list[tuple[Sequence[str], Any]]:
+        """Request the vectors of `batch` in as few requests as the server accepts.
 
-        After a split, later requests are no larger than the accepted ones. A single text that is
-        too long is cut.
+        Later requests are no larger than the accepted ones, unless a single text was the cause.
 
         Returns:
-            Texts and the answer to them, per request.
+            Texts and the answer to them, per request. None for a text without a vector.
         """
-        try:
-            return [(batch, self._buy(batch, batch))]
-        except TooLargeError:
-            if len(batch) == 1:
-                return [(batch, self._buy_cut(batch[0]))]
-        except TextsRefusedError as error:
-            if len(batch) == 1:
-                self._failure = error
-                count("embedding_failed")
-                _log.warning("%s: no vector for the text %r: %s", self.spec, batch[0][:80], error)
-                return []
-            half = -(-len(batch) // 2)
-            return [*self._bought(batch[:half]), *self._bought(batch[half:])]
-        half = -(-len(batch) // 2)
-        cut = self._cut
-        answers = [*self._bought(batch[:half]), *self._bought(batch[half:])]
-        if self._cut == cut:  # no single text was too long
-            largest = max(len(sub_batch) for sub_batch, _ in answers)
-            self._most_texts = min(self._most_texts, largest)
-        return answers
+        odd_texts = self._odd_texts
+        parts = in_parts(batch, self._buy, self._note_cut)
+        if len(parts) > 1 and self._odd_texts == odd_texts:
+            self._most_texts = min(self._most_texts, max(len(texts) for texts, _ in parts))
+        return parts
 
-    def _buy_cut(self, text: str) -> Any:
-        """Return the answer for the longest accepted prefix of `text`, found by halving."""
-        self._cut += 1
+    def _note_cut(self, text: str) -> None:
+        self._odd_texts += 1
         count("embedding_cut")
-        _log.warning(
-            "%s rejects texts of %d characters; truncating",
-            self.spec, len(text),
-        )  # fmt: skip
-        beginning = text
-        while True:
-            beginning = beginning[: len(beginning) // 2]
-            try:
-                return self._buy([text], [beginning])
-            except TooLargeError:
-                if len(beginning) < _SHORTEST_CUT:
-                    raise
+        _log.warning("%s rejects texts of %d characters; truncating", self.spec, len(text))
 
     def _known(self, texts: Sequence[str]) -> dict[str, CachedVector]:
         keys = {self._key(text): text for text in texts}
@@ -211,26 +182,27 @@ class OpenAIEmbedder(Embedder):
         content = f"{self.identity}\x1f{text}".encode("utf-8", "surrogatepass")
         return hashlib.sha256(content).digest()
 
-    def _buy(self, batch: list[str], sent: list[str]) -> Any:
+    def _buy(self, texts: Sequence[str]) -> Any:
         """Send one request and return its answer, with the vectors and their tokens as value.
 
-        `sent` are the texts to send for those of `batch`.
+        Returns None for a single text that the server fails for.
         """
         check_price(self.spec, priced=self.priced)
 
         def read(reply: Any, tokens: int) -> tuple[Vectors, float | None]:
-            return _checked(reply, batch), self._cost(tokens)
+            return _checked(reply, texts), self._cost(tokens)
 
-        body: dict[str, Any] = {"model": self.model, "input": sent}
-        if self._asks_floats:
-            body["encoding_format"] = "float"
+        body = {"model": self.model, "input": list(texts)}
         try:
-            return self.service.call("embeddings", body, sent, read, self._price)
-        except LMSetupError as error:
-            if not self._asks_floats or "encoding_format" not in str(error):
-                raise
-        self._asks_floats = False
-        return self._buy(batch, sent)
+            return self.service.call("embeddings", body, texts, read, self._price)
+        except TextsRefusedError as error:
+            if len(texts) > 1:
+                raise TooLargeError(str(error)) from error
+            self._odd_texts += 1
+            self._failure = error
+            count("embedding_failed")
+            _log.warning("%s: no vector for the text %r: %s", self.spec, texts[0][:80], error)
+            return None
 
     def _call(self, tokens: int, latency_s: float, **facts: Any) -> Call:
         usage: dict[str, Any] = {"prompt_tokens": tokens, "cost_usd": self._cost(tokens)}
@@ -261,8 +233,7 @@ def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
         rows = reply
         if isinstance(reply, Mapping):
             rows = reply["data"]
-        numbers = list(map(_numbers, by_index(rows, ("embedding",), n)))
-        vectors = np.array(numbers, dtype=np.float64)
+        vectors = np.array(by_index(rows, ("embedding",), n), dtype=np.float64)
         if vectors.ndim != 2 or not 0 < vectors.shape[1] <= _MOST_DIMENSIONS:
             raise ValueError(f"its vectors have the shape {vectors.shape}")
         finite = np.asarray(np.isfinite(vectors).all(axis=1))
@@ -277,10 +248,3 @@ def _checked(reply: Any, texts: Sequence[str]) -> Vectors:
             f"{type(error).__name__}: {str(error)[:200]}"
         ) from None
     return unit
-
-
-def _numbers(row: Any) -> Any:
-    """Return the numbers of a vector, also if a server sends their bytes in base64."""
-    if isinstance(row, str):
-        return np.frombuffer(base64.b64decode(row, validate=True), dtype="<f4")
-    return row

@@ -199,9 +199,11 @@ class KnowledgeGraph(light.GraphIndex):
         return best_first(self.cosines(query, self.entity_vectors), k)
 
     def _join(self, read: list[light.Extraction], lm: IndexLM, progress: Progress | None) -> None:
-        graph = light.merged(read, directed=True, unlisted=False)
-        descriptions = self._descriptions(graph, lm, progress)
-        self.entities, self.relations = graph.described(descriptions)
+        def describe(rows: list[tuple[str, list[str]]]) -> list[str]:
+            return self._descriptions(rows, lm, progress)
+
+        graph = light.merged(read, describe, directed=True, unlisted=False)
+        self.entities, self.relations = graph
         communities = communities_of(
             len(self.entities),
             [relation.ends for relation in self.relations],
@@ -212,28 +214,22 @@ class KnowledgeGraph(light.GraphIndex):
         self.entity_vectors = self._embedded([f"{e.name}: {e.description}" for e in self.entities])
 
     def _descriptions(
-        self, graph: light.Merged, lm: IndexLM, progress: Progress | None
+        self, rows: list[tuple[str, list[str]]], lm: IndexLM, progress: Progress | None
     ) -> list[str]:
-        """Return one description of each entity, then of each relation."""
+        """Return one description for the name and descriptions of each row."""
         words = self.settings.description_words
-        labels = [entity.name for entity in graph.entities]
-        for relation in graph.relations:
-            source, target = relation.ends
-            labels.append(f"{labels[source]} - {labels[target]}")
-        descriptions = list(map(" ".join, graph.descriptions))
+        descriptions = [" ".join(texts) for _, texts in rows]
 
         def summary(place: int) -> str:
-            texts = []
-            for text in graph.descriptions[place]:
-                texts.append(f"{labels[place]}: {text}")
-            reply = lm.ask(Summarize, texts=texts, max_words=words)
+            name, texts = rows[place]
+            named = [f"{name}: {text}" for text in texts]
+            reply = lm.ask(Summarize, texts=named, max_words=words)
             written = light.one_line(reply.values.get("summary"))
             return written or " ".join(descriptions[place].split()[:words])
 
         long = [place for place, text in enumerate(descriptions) if len(text.split()) > words]
-        for place, text in zip(
-            long, map_concurrently(summary, long, progress, "descriptions"), strict=True
-        ):
+        summaries = map_concurrently(summary, long, progress, "descriptions")
+        for place, text in zip(long, summaries, strict=True):
             descriptions[place] = text
         return descriptions
 

@@ -8,8 +8,8 @@ merged, and so are relations of one pair of names in either direction. Descripti
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, count
 from typing import Any, ClassVar, NamedTuple
@@ -114,32 +114,20 @@ def strength(rating: Any) -> float:
     return 1.0
 
 
-class Merged(NamedTuple):
-    """A graph without descriptions, and the distinct ones of its entities, then its relations."""
-
-    entities: list[Entity]
-    relations: list[Relation]
-    descriptions: list[list[str]]
-
-    def described(self, texts: Iterable[str]) -> tuple[list[Entity], list[Relation]]:
-        """Return the entities and the relations, described by `texts` in this order."""
-        descriptions = iter(texts)
-        entities = []
-        for entity in self.entities:
-            entities.append(replace(entity, description=next(descriptions)))
-        relations = []
-        for edge in self.relations:
-            relations.append(replace(edge, description=next(descriptions)))
-        return entities, relations
+#: Names of entities and relations with the distinct descriptions of each -> one of each.
+Describe = Callable[[list[tuple[str, list[str]]]], Iterable[str]]
 
 
-def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Merged:
+def merged(
+    read: Sequence[Extraction], describe: Describe, *, directed: bool, unlisted: bool
+) -> tuple[list[Entity], list[Relation]]:
     """Merge the extractions of passages into a graph, in the order of case-folded names.
 
     An entity takes the type that most passages give it.
 
     Args:
         read: Extraction of each passage.
+        describe: Function that makes one description of those of each entity, then relation.
         directed: Whether the relations A-B and B-A differ.
         unlisted: Whether an unlisted end of a relation becomes an entity. Otherwise the relation
             is dropped.
@@ -166,16 +154,29 @@ def merged(read: Sequence[Extraction], *, directed: bool, unlisted: bool) -> Mer
             if _same(name) in missing:
                 named[_same(name)].append((passage, Entity(name, "", row.description)))
     place = {name: position for position, name in enumerate(sorted(named))}
-    graph = Merged([], [], [])
+    pairs = [pair for pair in sorted(related) if {*pair} <= {*place}]
+    names = {name: named[name][0][1].name for name in place}
+    texts = []
     for name in place:
-        graph.entities.append(_entity(named[name]))
-        graph.descriptions.append(_distinct(row.description for _, row in named[name]))
-    for source, target in sorted(related):
-        if source in place and target in place:
-            rows = related[source, target]
-            graph.relations.append(_relation(place[source], place[target], rows))
-            graph.descriptions.append(_distinct(row.description for _, row in rows))
-    return graph
+        texts.append((names[name], _distinct(row.description for _, row in named[name])))
+    for pair in pairs:
+        label = " - ".join(map(names.__getitem__, pair))
+        texts.append((label, _distinct(row.description for _, row in related[pair])))
+    descriptions = iter(describe(texts))
+    entities = []
+    for name in place:
+        types = Counter(row.type for _, row in named[name] if row.type)
+        usual = types.most_common(1)[0][0] if types else ""
+        given = names[name], usual, next(descriptions), _passages(named[name])
+        entities.append(Entity(*given))
+    relations = []
+    for source, target in pairs:
+        rows = related[source, target]
+        words = tuple(_distinct(word for _, row in rows for word in row.keywords))
+        weight = sum(row.strength for _, row in rows)
+        ends = place[source], place[target]
+        relations.append(Relation(*ends, next(descriptions), weight, _passages(rows), words))
+    return entities, relations
 
 
 def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
@@ -188,18 +189,6 @@ def degrees(n: int, relations: Iterable[Relation]) -> list[int]:
     pairs = {tuple(sorted(relation.ends)) for relation in relations}
     counts = Counter(end for pair in pairs for end in pair)
     return [counts[entity] for entity in range(n)]
-
-
-def _entity(rows: Sequence[tuple[int, Entity]]) -> Entity:
-    types = Counter(row.type for _, row in rows if row.type)
-    usual = types.most_common(1)[0][0] if types else ""
-    return Entity(rows[0][1].name, usual, "", _passages(rows))
-
-
-def _relation(source: int, target: int, rows: Sequence[tuple[int, RelationRow]]) -> Relation:
-    words = tuple(_distinct(word for _, row in rows for word in row.keywords))
-    weight = sum(row.strength for _, row in rows)
-    return Relation(source, target, "", weight, _passages(rows), words)
 
 
 def _passages(rows: Sequence[tuple[int, Any]]) -> tuple[int, ...]:
@@ -316,10 +305,12 @@ class LightIndex(GraphIndex):
         return chosen
 
     def _join(self, read: list[Extraction], lm: IndexLM, progress: Progress | None) -> None:
-        graph = merged(read, directed=False, unlisted=True)
-        words = self.settings.description_words
-        descriptions = (" ".join(" ".join(texts).split()[:words]) for texts in graph.descriptions)
-        self.entities, self.relations = graph.described(descriptions)
+        n = self.settings.description_words
+
+        def describe(rows: list[tuple[str, list[str]]]) -> list[str]:
+            return [" ".join(" ".join(texts).split()[:n]) for _, texts in rows]
+
+        self.entities, self.relations = merged(read, describe, directed=False, unlisted=True)
         self.entity_vectors = self._embedded([f"{e.name} {e.description}" for e in self.entities])
         # Keywords, both names and the description, in the order of the published code.
         texts = []

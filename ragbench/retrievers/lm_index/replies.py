@@ -56,14 +56,10 @@ class IndexReply:
 
 
 class IndexLM:
-    """The current LM as the builder of an index. Cached replies are not requested again.
-
-    `joining` is True once prompts depend on information extracted from the passages.
-    """
+    """The current LM as the builder of an index. Cached replies are not requested again."""
 
     def __init__(self, rows: CachedRows) -> None:
         self._rows = rows
-        self.joining = False
         self._lock = threading.Lock()
         self._used: dict[bytes, IndexReply] = {}
 

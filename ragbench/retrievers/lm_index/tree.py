@@ -56,7 +56,6 @@ class SummaryTree(LMIndex):
     Settings = TreeSettings
     signatures = (Summarize,)
     by_passage = False
-    by_vectors = True
     arrays = ("summary_vectors",)
     essential = ("summaries",)
     values = {"summaries": list[Summary]}  # noqa: RUF012
