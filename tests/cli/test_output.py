@@ -101,16 +101,6 @@ def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
     assert found["arms"][0]["tokens"] != round(found["arms"][0]["tokens"])
 
 
-def test_runs_of_one_program_are_told_apart_by_what_differs() -> None:
-    invoke(f"eval {DATA} --limit 4 --k 2 --retriever distracting --out runs/two")
-    names = [row["program"] for row in tables(f"show {RUN} runs/two")["runs"]]
-    other = "vanilla (k=2), distracting"
-    assert names == ["vanilla, bm25", other]
-    invoke(f"eval {DATA} --limit 4 --program ircot --out runs/other")
-    names = [row["program"] for row in tables("show runs/other runs/two")["runs"]]
-    assert names == ["ircot (spec), bm25", other]
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -146,7 +136,7 @@ def test_nothing_is_drawn_on_a_dumb_terminal(monkeypatch: pytest.MonkeyPatch, co
     assert "\x1b" not in command("list", "runs", "runs")[1]
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "koi8-r", "shift_jis", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "shift_jis", "utf-8"])
 def test_what_a_terminal_cannot_encode_is_escaped(
     encoding: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -196,11 +197,16 @@ def test_chains_are_linked_by_names_and_differ(docs: Path) -> None:
     ]
 
 
-def write_docs(file: Path, passages: dict[str, str]) -> Path:
-    """Write passages by title as a corpus file."""
-    rows = [{"id": title, "title": title, "text": text} for title, text in passages.items()]
-    file.write_text("\n".join(map(json.dumps, rows)))
-    return file
+def ask_for(
+    command: Command, server: FakeServer, passages: dict[str, str], *words: str
+) -> tuple[list[dict[str, Any]], str]:
+    """Return the questions that the command writes over passages by title, and its output."""
+    docs = [{"id": title, "title": title, "text": text} for title, text in passages.items()]
+    Path("docs.jsonl").write_text("\n".join(map(json.dumps, docs)))
+    lm = ("--lm", f"openai/m@{server.url}", "--adapter", "json")
+    code, out, err = command("questions", "docs.jsonl", *words, *lm, "-o", "q.jsonl")
+    assert code == 0, err
+    return [json.loads(line) for line in Path("q.jsonl").read_text().splitlines()], out
 
 
 def test_question_that_other_passages_answer_is_dropped(
@@ -230,26 +236,13 @@ def test_question_that_other_passages_answer_is_dropped(
         return json.dumps({"answer": founders[town] if stated else ""})
 
     server.script = reply
-    docs = write_docs(tmp_path / "docs.jsonl", passages)
-    code, out, err = command(
-        "questions", docs, "-n", "3", "--hops", "1", "--lm", f"openai/m@{server.url}",
-        "--adapter", "json", "-o", "q.jsonl",
-    )  # fmt: skip
-    assert code == 0, err
-    rows = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    rows, out = ask_for(command, server, passages, "-n", "3", "--hops", "1")
     assert [(row["question"], row["gold"]) for row in rows] == [("Who founded Belmar?", ["Belmar"])]
     assert "dropped: 2 other passages give the answer too" in out
 
 
-@pytest.mark.parametrize(
-    "natural", ["On which sea lies the port where Aldor's founder was born?", ""]
-)
 def test_question_of_three_hops_is_certified_in_its_natural_wording(
-    natural: str,
-    command: Command,
-    server: FakeServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: Command, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     passages = {
@@ -257,25 +250,19 @@ def test_question_of_three_hops_is_certified_in_its_natural_wording(
         "Ann Bo": "Ann Bo was born in Cedar Bay.",
         "Cedar Bay": "Cedar Bay lies on the Amber Sea.",
     }
-    draft = "Which sea is it on which the birthplace of the founder of Aldor lies?"
-    kept = natural or draft
+    natural = "On which sea lies the port where Aldor's founder was born?"
 
     def reply(hit: Hit) -> str:
         if "natural_question" in hit.prompt:
             return json.dumps({"natural_question": natural})
         if "links" in hit.prompt:
             sentences = list(passages.values())
+            draft = "Which sea is it on which the birthplace of the founder of Aldor lies?"
             return json.dumps({"question": draft, "answer": "Amber Sea", "sentences": sentences})
-        known = kept in hit.prompt and all(text in hit.prompt for text in passages.values())
+        known = natural in hit.prompt and all(text in hit.prompt for text in passages.values())
         return json.dumps({"answer": "Amber Sea" if known else ""})
 
     server.script = reply
-    docs = write_docs(tmp_path / "docs.jsonl", passages)
-    code, _, err = command(
-        "questions", docs, "-n", "1", "--hops", "3", "--lm", f"openai/m@{server.url}",
-        "--adapter", "json", "-o", "q.jsonl",
-    )  # fmt: skip
-    assert code == 0, err
-    [row] = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
-    assert row["question"] == kept
+    [row], _ = ask_for(command, server, passages, "-n", "1", "--hops", "3")
+    assert row["question"] == natural
     assert row["metadata"]["certificate"]["with_all"] == ["Amber Sea"] * 2
