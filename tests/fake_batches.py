@@ -132,6 +132,7 @@ def json_lines(rows: Iterable[Row]) -> str:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     fake: BatchServer
 

@@ -135,7 +135,7 @@ class FakeServer:
         return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
 
     def __enter__(self) -> FakeServer:
-        threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.005,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -183,6 +183,8 @@ _FILTERED = {"code": "content_filter", "message": "filtered", "type": "invalid"}
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    #: Otherwise each reply waits 40 ms for the client to acknowledge its headers.
+    disable_nagle_algorithm = True
 
     @property
     def fake(self) -> FakeServer:

@@ -343,7 +343,7 @@ def test_the_server_follows_a_run_that_goes_on(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="no metric named 'nope'"):
         make_server(tmp_path, port=0, metric="nope")
     server = make_server(tmp_path, port=0, metric="em")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
 
     def get(path: str, **headers: str) -> str:
         address = f"http://127.0.0.1:{server.server_port}{path}"

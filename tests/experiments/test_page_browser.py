@@ -384,7 +384,7 @@ def test_new_records_change_the_page_in_place(browser: Any, tmp_path: Path) -> N
     first = [answered(f"q{n}", "Norway") for n in range(3)]
     make_run(tmp_path / "vanilla", first, questions=6)
     server = make_server(tmp_path, port=0, metric="em")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     page = browser.new_page()
     try:
         page.goto(f"http://127.0.0.1:{server.server_port}/")

@@ -120,7 +120,7 @@ def listening(
     if context is not None:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         scheme = "https"
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.005,), daemon=True).start()
     try:
         yield f"{scheme}://localhost:{server.server_address[1]}/v1", seen
     finally:

@@ -30,6 +30,8 @@ def serving(answer: Answer, headers: Mapping[str, str] = AT_ONCE, port: int = 0)
     wire = Wire("")
 
     class Handler(BaseHTTPRequestHandler):
+        disable_nagle_algorithm = True
+
         def do_POST(self) -> None:
             sent = self.rfile.read(int(self.headers["Content-Length"] or 0))
             body = json.loads(sent) if sent else None
