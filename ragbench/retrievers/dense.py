@@ -167,13 +167,11 @@ class Dense(Ranking):
                 raise OSError(f"vectors.faiss: {error}") from error
 
     def _load(self, folder: Path) -> None:
-        if n := len(self.corpus):
+        if len(self.corpus):
             with needs_extra("dense search"):
                 import faiss
             index = faiss.read_index(str(folder / "vectors.faiss"), faiss.IO_FLAG_MMAP_IFC)
             self._index = _reading(index, self.settings.nprobe)
-            if self._index.ntotal != n:
-                raise ValueError(f"the index has {self._index.ntotal} vectors for {n} passages")
 
     def _rows(self, progress: Progress | None) -> Vectors:
         """Return all vectors, shape `(n, d)`. Embed many passages part by part.

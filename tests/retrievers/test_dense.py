@@ -30,12 +30,12 @@ def test_ivf_search_equals_exact_search(monkeypatch: pytest.MonkeyPatch) -> None
     """Of clustered vectors nearly all neighbours are found, by lists that a sample made."""
     rng = np.random.default_rng(4)
     centres = rng.standard_normal((200, 32))
-    values = centres[rng.integers(200, size=20_000)] + 0.5 * rng.standard_normal((20_000, 32))
+    values = centres[rng.integers(200, size=5_000)] + 0.5 * rng.standard_normal((5_000, 32))
     rows = normalized(values.astype(np.float32))
     monkeypatch.setattr(dense, "_TRAINED_PER_LIST", 39)
-    assert len(rows) > 39 * 512
+    assert len(rows) > 39 * 128
     index = dense.make_index(rows, "ivf")
-    assert index.nlist == 512
+    assert index.nlist == 128
     exact = dense.nearest(dense.make_index(rows, "exact"), rows[:200], 10)
     found = dense.nearest(index, rows[:200], 10)
     common = [len({i for i, _ in a} & {i for i, _ in b}) for a, b in zip(exact, found, strict=True)]

@@ -94,14 +94,6 @@ def test_embedder_if_the_server_is_custom_does_not_send_the_openai_key(
     assert wire.keys == ["Bearer none", "Bearer theirs"]
 
 
-def test_embedder_if_a_request_is_refused_has_a_one_line_error(cache: CachedRows) -> None:
-    said = pytest.raises(LMSetupError, match="the name of the model")
-    with serving(lambda path, body: (404, {})) as wire, open_ledger() as ledger, said:
-        make(wire, cache).embed(["x"])
-    assert ledger.calls[0].error is not None
-    assert ledger.as_if.failed == 1
-
-
 def rows(*indices: Any, vectors: Any = ([1.0], [1.0])) -> list[dict[str, Any]]:
     return [{"index": i, "embedding": v} for i, v in zip(indices, vectors, strict=False)]
 

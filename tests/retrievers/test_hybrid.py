@@ -177,11 +177,3 @@ def test_a_search_depends_on_seed_and_query_alone() -> None:
     assert found(1) != found(2)
     alone = make_retriever("distracting", CORPUS, rate=1, seed=1).search("town novel 7", k=3)
     assert alone == found(1)[7]
-
-
-def test_a_questions_own_passages_get_names_of_the_whole_corpus() -> None:
-    whole = make_retriever("distracting", CORPUS, rate=1, kinds="false_shortcut", per_search=1)
-    small = whole.restrict([3])
-    (found,) = small.search("Harwick", k=1)
-    assert found.pid in ("Harwick", "distractor-false_shortcut-Harwick")
-    assert small.names == whole.names
