@@ -24,7 +24,7 @@ from ragbench.experiments.compile import compile_program
 from ragbench.experiments.config import CompileConfig, RunConfig, make_config
 from ragbench.experiments.estimates import EstimatedUsage, estimate_compile, question_cost
 from ragbench.experiments.plans import make_plan
-from ragbench.experiments.report.sweep import estimate_report, programs_report
+from ragbench.experiments.report.sweep import programs_report
 from ragbench.experiments.runs import context as setup
 from ragbench.experiments.runs.runner import evaluate
 from ragbench.experiments.store import CALLS, CallJournal
@@ -111,8 +111,12 @@ def test_the_estimate_holds_what_is_spent(
     made = make_plan(config, how(tmp_path, optimizer="random_search"))
     found = estimate_compile(made)
     assert not server.hits, "an estimate asked the LM"
-    folder, _ = make(config, tmp_path, optimizer="random_search")
+    folder, said = make(config, tmp_path, optimizer="random_search")
     low, high = re.findall(r"program runs: (\d+) to (\d+)", "".join(found.notes))[0]
+    place = said.index("measured on 3 validation questions:")
+    assert place < next(i for i, line in enumerate(said) if line.startswith("zero-shot on"))
+    # Vanilla makes one call for each run.
+    assert f"  calls   {int(low):,} to {int(high):,}" in said[place + 2]
     cost = read_sidecar(folder).cost
     took = cost["as_if"]["all"]
     tokens = took["prompt_tokens"] + took["completion_tokens"]
@@ -136,17 +140,6 @@ def test_estimate_after_three_validation_questions_scales_program_runs(
     assert (found.low.calls, found.high.calls) == (3 * runs[0], 3 * runs[1])
     assert (found.low.tokens, found.high.tokens) == (900 * runs[0], 900 * runs[1])
     assert found.high.calls < before.high.calls
-
-
-def test_compile_prints_the_measured_cost_before_it_searches(
-    config: RunConfig, server: FakeServer, tmp_path: Path
-) -> None:
-    _, said = make(config, tmp_path, optimizer="random_search")
-    place = said.index("measured on 3 validation questions:")
-    assert place < next(i for i, line in enumerate(said) if line.startswith("zero-shot on"))
-    runs = re.findall(r"program runs: (\d+) to (\d+)", " ".join(said))[0]
-    low, high = (f"{int(n):,}" for n in runs)
-    assert f"  calls   {low} to {high}" in said[place + 2]  # vanilla makes one call
 
 
 def test_a_teacher_and_a_prompt_model_are_counted_apart(
@@ -200,22 +193,8 @@ def test_after_an_outage_the_same_command_finishes(
     assert sidecar.cost["billed"]["all"]["calls"] == len(server.hits) - before
 
 
-def test_eval_runs_it_on_held_out_questions_alone(
-    config: RunConfig, server: FakeServer, tmp_path: Path
-) -> None:
-    folder, _ = make(config, tmp_path, optimizer="knn", opt_set={"k": 2})
-    held_out = config.but(compiled=folder, split="test", limit=5, out=tmp_path / "run")
-    before = len(server.hits)
-    assert len(evaluate(held_out).records) == 5
-    shown = [hit.prompt.count("Which town number") for hit in server.hits[before:]]
-    assert (len(shown), min(shown) > 1) == (5, True), "no demonstration was shown"
-    for split in ("train", "validation"):
-        with pytest.raises(DataError, match="used to compile"):
-            evaluate(held_out.but(split=split, out=tmp_path / split))
-
-
 def test_what_was_tried_is_kept_and_can_be_evaluated(
-    config: RunConfig, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, server: FakeServer, tmp_path: Path
 ) -> None:
     folder, said = make(config, tmp_path, optimizer="random_search", opt_set={"candidates": 2})
     rows = [json.loads(line) for line in (folder / "candidates.jsonl").read_text().splitlines()]
@@ -235,6 +214,9 @@ def test_what_was_tried_is_kept_and_can_be_evaluated(
         evaluate(again)
         shown = [hit.prompt.count("Which town number") > 1 for hit in server.hits[before:]]
         assert shown == [sees_demos] * 2
+    for split in ("train", "validation"):
+        with pytest.raises(DataError, match="used to compile"):
+            evaluate(config.but(compiled=folder, split=split, out=tmp_path / split))
     with pytest.raises(RunError, match="has no candidate 99"):
         evaluate(make_config({**config.model_dump(), "compiled": f"{folder}@99", "limit": 2}))
 
@@ -277,15 +259,6 @@ def test_a_compile_of_unknown_cost_states_that_and_asks_for_a_limit(
     assert lines.count("  calls   at least 16; the most is unknown") == 1  # 8 before, 8 after
     in_all = lines[lines.index("in all, 4 cells, and 1 compiles") :]
     assert any(re.match(r"  calls   at least [0-9]+; the most is unknown", line) for line in in_all)
-    fields = {
-        "program": "vanilla", "dataset": "jsonl", "data_file": str(config.data_file), "k": 1,
-        "lm": "openai/fake", "api_base": config.api_base, "adapter": "chat",
-        "matrix": {"optimizer": [f"{file}:Endless"]},
-    }  # fmt: skip
-    path = tmp_path / "sweep.yaml"
-    path.write_text(json.dumps(fields))
-    shown = "\n".join(map(str, estimate_report(load_sweep(str(path), out=tmp_path / "swept"))))
-    assert unknown in shown
     with pytest.raises(ConfigError, match="ValueError: not so"):
         make(config, tmp_path, optimizer=f"{file}:Endless")
 

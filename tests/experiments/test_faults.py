@@ -22,7 +22,7 @@ SHIMMED = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("make", "kills", "n"),
     [
-        (eval_job, 4, 30),
+        (eval_job, 2, 20),
         pytest.param(judge_job, 2, 40, marks=pytest.mark.slow),
         pytest.param(sweep_job, 2, 30, marks=pytest.mark.slow),
         pytest.param(

@@ -61,50 +61,21 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def summarized(runs: Sequence[Path]) -> None:
-    reopen(runs[0]).stored()
-
-
 def compared(runs: Sequence[Path]) -> None:
     show(comparison_report(compare_all([reopen(run) for run in runs], metrics=["em", "recall@5"])))
-
-
-def compared_by_default(runs: Sequence[Path]) -> None:
-    show(comparison_report(compare_all([reopen(run) for run in runs])))
-
-
-def advised(runs: Sequence[Path]) -> None:
-    show(advice_report(advise([reopen(run) for run in runs])))
-
-
-def grouped(runs: Sequence[Path]) -> None:
-    show(runs_report([reopen(run) for run in runs], by_group=True))
-
-
-def explained(runs: Sequence[Path]) -> None:
-    errors_of(runs[0])
-
-
-def exported(runs: Sequence[Path]) -> None:
-    export_runs(runs, "csv", runs[0] / "table.csv", ["recall"])
-
-
-def listed(runs: Sequence[Path]) -> None:
-    show(run_report(runs[0]))
-
-
-def drawn(runs: Sequence[Path]) -> None:
-    page_of(make_board(runs))
 
 
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
-        (compared, 2), (explained, 1), (exported, 2),
+        (compared, 2),
+        (lambda runs: errors_of(runs[0]), 1),
+        (lambda runs: export_runs(runs, "csv", runs[0] / "table.csv", ["recall"]), 2),
     ],
-)  # fmt: skip
+    ids=["compare", "errors", "export"],
+)
 def test_a_command_opens_a_run_once_and_parses_each_record_once(
-    command: Callable[[Sequence[Path]], None], runs: int, folders: list[Path], work: Counter[str]
+    command: Callable[[Sequence[Path]], object], runs: int, folders: list[Path], work: Counter[str]
 ) -> None:
     command(folders)
     assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
@@ -113,12 +84,17 @@ def test_a_command_opens_a_run_once_and_parses_each_record_once(
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
-        (summarized, 1), (advised, 2), (grouped, 2), (compared_by_default, 2), (listed, 1),
-        (drawn, 2),
+        (lambda runs: reopen(runs[0]).stored(), 1),
+        (lambda runs: advice_report(advise(list(map(reopen, runs)))), 2),
+        (lambda runs: runs_report(list(map(reopen, runs)), by_group=True), 2),
+        (lambda runs: comparison_report(compare_all(list(map(reopen, runs)))), 2),
+        (lambda runs: show(run_report(runs[0])), 1),
+        (lambda runs: page_of(make_board(runs)), 2),
     ],
-)  # fmt: skip
+    ids=["summary", "advice", "groups", "compare", "show", "page"],
+)
 def test_a_command_of_means_parses_no_record(
-    command: Callable[[Sequence[Path]], None], runs: int, folders: list[Path], work: Counter[str]
+    command: Callable[[Sequence[Path]], object], runs: int, folders: list[Path], work: Counter[str]
 ) -> None:
     command(folders)
     assert work == {"databases": runs, "cards": runs}

@@ -1,5 +1,6 @@
 """A state that plain DSPy saved is taken for the class that it was saved from, and for no other."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,26 +14,9 @@ from ragbench.cli.main import cli
 from ragbench.errors import RunError
 from tests.fake_server import FakeServer
 
-SOURCE = '''
-import dspy
-
 
 class Notes(dspy.Module):
     """Answer from what was written down."""
-
-    def __init__(self):
-        super().__init__()
-        self.find = dspy.ChainOfThought("question -> notes")
-        self.conclude = dspy.Predict("notes, question -> answer")
-
-    def forward(self, question):
-        notes = self.find(question=question).notes
-        return self.conclude(notes=notes, question=question)
-'''
-
-
-class Notes(dspy.Module):
-    """The same, as an object."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +31,7 @@ class Notes(dspy.Module):
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("notes.py").write_text(SOURCE)
+    Path("notes.py").write_text(f"import dspy\n\n\n{inspect.getsource(Notes)}")
     rows = [{"id": f"q{n}", "question": f"Which hill {n}?", "answer": "Ulm"} for n in range(9)]
     Path("asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 

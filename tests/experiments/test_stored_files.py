@@ -21,12 +21,13 @@ from ragbench.experiments.store import (
     RunFolder,
     Store,
     locked,
+    read_card,
     read_object,
     read_records,
     reader,
 )
 from ragbench.logs import get, log_to
-from tests.experiments.scored_runs import answered, four, make_run
+from tests.experiments.scored_runs import CARD, answered, four, make_run
 
 #: Writes so much in one transaction that SQLite puts a part into the file, and is killed.
 _KILLED_WRITER = """
@@ -111,13 +112,23 @@ def test_a_statement_without_a_row_ends(run: Path, monkeypatch: pytest.MonkeyPat
         list(RunFolder(run).reader.rows(endless))
 
 
-@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
-def test_a_pipe_in_the_place_of_a_database_file_is_not_waited_for(run: Path, end: str) -> None:
-    path = run / f"{DATABASE}{end}"
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-    with pytest.raises(RunError, match=r"it is not a regular file|is not a run folder"):
-        RunFolder(run).card  # noqa: B018
+@pytest.mark.parametrize("special", ["pipe", "/dev/zero"])
+def test_read_of_a_pipe_or_a_device_is_refused(run: Path, special: str) -> None:
+    def put(name: str) -> Path:
+        path = run / name
+        path.unlink(missing_ok=True)
+        os.mkfifo(path) if special == "pipe" else path.symlink_to(special)
+        return path
+
+    with pytest.raises(RunError, match="it is not a regular file"):
+        read_object(put("other.json"))
+    put("card.json")
+    assert read_card(run).model == CARD["model"]  # The database has it too.
+    for end in ("-wal", "-shm", "-journal", ""):
+        path = put(f"{DATABASE}{end}")
+        with pytest.raises(RunError, match=r"it is not a regular file|is not a run folder|no file"):
+            read_card(run)
+        path.unlink()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "large", "folder"])
