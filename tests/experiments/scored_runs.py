@@ -59,11 +59,13 @@ def make_verdict(
     repeats: int = 1,
     votes: Sequence[bool] = (),
     tokens: Sequence[int] = (100, 100, 100),
+    different: bool = True,
 ) -> Path:
     """A finished verdict: which questions are right before, and by each compiled program.
 
     A row of `compiled` is of a seed, or of one of its `repeats`; all repeats of the others are
-    alike. `tokens` are those of a question before, compiled, and of the votes.
+    alike. `tokens` are those of a question before, compiled, and of the votes. Without `different`,
+    all seeds compiled the same program.
     """
     n = len(compiled) // repeats
     design = {"votes": 3 if votes else 0, "metrics": ["em"]}
@@ -73,7 +75,7 @@ def make_verdict(
         cost = {"calls": 10, "prompt_tokens": 900, "completion_tokens": 100, "cost_usd": 0.01}
         sidecar = Sidecar(
             format=2, program="vanilla", variant="default", knobs={}, predictors={},
-            program_sha256=f"{number:064}", data={"name": "hotpotqa", "digest": "0",
+            program_sha256=f"{number * different:064}", data={"name": "hotpotqa", "digest": "0",
             "train": shown, "validation": {"ids": [], "hashes": []}},
             optimizer={"name": "bootstrap", "seed": number}, config={}, lms={}, versions={},
             scores={}, cost={"as_if": {"all": cost}},
@@ -106,7 +108,7 @@ def make_verdict(
     for number in range(n):
         rows = compiled[number * repeats : (number + 1) * repeats]
         for name in ("compiled", "compiled-form"):
-            arm(f"{name}-{number}", rows, tokens[1], f"{number:064}")
+            arm(f"{name}-{number}", rows, tokens[1], f"{number * different:064}")
     if votes:
         arm("votes-3", [votes] * repeats, tokens[2])
     document = {"version": 1, "kind": "verdict", "cells": cells, "results": {"design": design}}

@@ -173,20 +173,16 @@ def test_no_cluster_is_cut_by_a_look() -> None:
     assert [part.stop for part in parts] == [*range(4, 61, 4)]
 
 
-def _race(scores: np.ndarray[Any, Any], costs: list[float], rule: Rule, seconds: float = 0) -> Race:
+def _race(scores: np.ndarray[Any, Any], costs: list[float], rule: Rule) -> Race:
     programs, questions = scores.shape
     race = Race(programs, rule)
-    for start in range(0, questions, 20):
+    for end in range(20, questions + 1, 20):
         if race.over:
             break
-        block = scores[:, start : start + 20].copy()
-        out = [number for number in range(programs) if number not in race.running]
-        block[out] = np.nan
-        late = np.full_like(block, seconds)
-        late[0] = 0.0
-        end = start + block.shape[1]
+        block = scores[:, end - 20 : end].copy()
+        block[[number for number in range(programs) if number not in race.running]] = np.nan
         so_far = np.repeat(np.array(costs, dtype=float)[:, None], end, axis=1)
-        race.look(block, so_far, late, range(start, end))
+        race.look(block, so_far, np.zeros_like(block), range(end - 20, end))
     return race
 
 
@@ -280,7 +276,7 @@ def test_costs_of_a_race_have_the_index_and_a_missing_score_is_the_worst() -> No
     assert field._columns("em", ["q"])[1].tolist() == [0.0]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_equal_programs_end_at_the_cheapest_and_the_best_stays(seed: int) -> None:
     rng = np.random.default_rng(seed)
     equal = (rng.random((4, 1000)) < 0.5).astype(float)
@@ -290,11 +286,3 @@ def test_equal_programs_end_at_the_cheapest_and_the_best_stays(seed: int) -> Non
     assert {left.reason for left in race.exits} == {"not worth it"}
     better = np.concatenate([equal, np.ones((1, 1000))])
     assert _race(better, [1, 1, 1, 1, 9], Rule(min_gain=0.2)).running == [4]
-
-
-def test_a_program_that_takes_too_long_is_out_however_good() -> None:
-    scores = np.ones((2, 200))
-    scores[0] = 0
-    race = _race(scores, [1, 1], Rule(min_gain=0, max_p95=3.0), seconds=5.0)
-    assert race.running == [0]
-    assert race.exits[0].reason == "too slow"

@@ -75,13 +75,10 @@ def config(server: FakeServer, tmp_path: Path) -> RunConfig:
     )  # fmt: skip
 
 
-PROGRAMS = [
-    ("vanilla", {}), ("ircot", {"max_steps": 3}), ("self_rag", {}), ("react", {"max_steps": 4}),
-    ("planner", {}), ("reap", {}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("program", "knobs"), PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "knobs"),
+    [("ircot", {"max_steps": 3}), ("self_rag", {}), ("react", {"max_steps": 4})],
+)
 def test_estimate_before_any_question_bounds_what_is_spent(
     config: RunConfig, server: FakeServer, like: RunContext, program: str, knobs: dict[str, object]
 ) -> None:

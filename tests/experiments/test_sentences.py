@@ -211,40 +211,32 @@ def test_compare_if_gold_is_known_has_gold_in_context(tmp_path: Path, printed: A
     assert row(out, "gold_in_context")[3].startswith("0.750 [")
 
 
-@pytest.mark.parametrize(("unscored", "shown"), [(0, True), (2, True), (30, False)])
+HALLUCINATION = "hallucination_rate_judged"
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "outcome", "unscored"),
+    [
+        ("judge", [0.0, 1.0] * 30, [1.0] * 60, "better", 0),
+        ("judge", [0.0, 1.0] * 30, [1.0] * 58 + [None] * 2, "better", 2),
+        ("judge", [0.0, 1.0] * 30, [1.0] * 30 + [None] * 30, "", 30),
+        # The extremes are the worst of one and the best of the other.
+        ("judge", [0.0, 1.0] * 22 + [None] * 16, [None] * 16 + [1.0] * 44, "", 32),
+        (HALLUCINATION, [0.0, 0.2] * 30, [0.9, 0.6] * 30, "worse", 0),
+        # The missing scores of B can only be as good as 0: A is no longer shown better.
+        (HALLUCINATION, [0.0, 0.2] * 30, [0.9] * 12 + [None] * 48, "", 48),
+    ],
+)
 def test_missing_scores_are_taken_at_both_extremes(
-    unscored: int, shown: bool, tmp_path: Path, printed: Any
-) -> None:
-    """A judge scored all of A, and of B what it found right."""
-    name = "judge"
-    one = make_judged(tmp_path / "a", name, [0.0, 1.0] * 30)
-    other = make_judged(tmp_path / "b", name, [1.0] * (60 - unscored) + [None] * unscored)
-    out = printed(one, other, "--metric", name)
-    assert (f"{name}: B is better" in out) == shown
-    if not shown:
-        assert "30 questions have a score in one run only" in out
-
-
-def test_where_both_lack_scores_the_extremes_are_the_worst_of_one_and_the_best_of_the_other(
-    tmp_path: Path, printed: Any
-) -> None:
-    one = make_judged(tmp_path / "a", "judge", [0.0, 1.0] * 22 + [None] * 16)
-    other = make_judged(tmp_path / "b", "judge", [None] * 16 + [1.0] * 44)
-    out = printed(one, other, "--metric", "judge")
-    assert "32 questions have a score in one run only" in out
-    assert "judge: B is better" not in out
-
-
-def test_more_hallucination_is_worse(tmp_path: Path, printed: Any) -> None:
-    name = "hallucination_rate_judged"
-    one = make_judged(tmp_path / "a", name, [0.0, 0.2] * 30)
-    other = make_judged(tmp_path / "b", name, [0.9, 0.6] * 30)
-    out = printed(one, other, "--metric", name)
-    assert f"{name}: B is worse" in out
-    # The missing scores of B can only be as good as 0: A is no longer shown better.
-    missing = make_judged(tmp_path / "c", name, [0.9] * 12 + [None] * 48)
-    out = printed(one, missing, "--metric", name)
-    assert "48 questions have a score in one run only" in out
+    name: str, a: list[float | None], b: list[float | None], outcome: str, unscored: int,
+    tmp_path: Path, printed: Any,
+) -> None:  # fmt: skip
+    runs = make_judged(tmp_path / "a", name, a), make_judged(tmp_path / "b", name, b)
+    out = printed(*runs, "--metric", name)
+    for word in ("better", "worse"):
+        assert (f"{name}: B is {word}" in out) == (word == outcome)
+    if unscored > 2:
+        assert f"{unscored} questions have a score in one run only" in out
 
 
 def test_scores_of_two_judges_are_not_compared(tmp_path: Path, command: Any) -> None:

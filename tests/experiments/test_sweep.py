@@ -359,15 +359,6 @@ def test_published_figures_are_printed_next_to_ours(load: Any, tmp_path: Path) -
     assert rows["p50"]["ours"] < 9
 
 
-def test_a_continued_cell_shows_the_mean_of_its_whole_run(load: Any) -> None:
-    run_sweep(load(matrix={"program": ["vanilla"]}, limit=4))
-    watch = Heard()
-    swept = run_sweep(load(matrix={"program": ["vanilla"]}, limit=8), watch)
-    whole = swept.outcomes[0].run
-    em = whole.summary.scores["em"]
-    assert f"[1/1] vanilla: done, 8 questions, EM {em:.3f}" in watch.said[-1]
-
-
 # -- the sweeps that come with the package ---------------------------------------------------------
 
 EMBEDDER = "fastembed/Qwen/Qwen3-Embedding-0.6B"
