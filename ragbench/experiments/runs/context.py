@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -311,11 +312,7 @@ def make_card(run_context: RunContext) -> RunCard:
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         compiled=run_context.compiled,
         data_card=dict(dataset.card),
-        versions={
-            "ragbench": ragbench.__version__,
-            "dspy": version("dspy"),
-            "python": platform.python_version(),
-        },
+        versions=_versions(),
         git=_git_revision(),
     )
 
@@ -343,6 +340,16 @@ def _run_fields(card: RunCard) -> dict[str, Any]:
     return {**card.identity, "data": card.data.model_dump(), "compiled": card.compiled}
 
 
+@cache
+def _versions() -> dict[str, str]:
+    return {
+        "ragbench": ragbench.__version__,
+        "dspy": version("dspy"),
+        "python": platform.python_version(),
+    }
+
+
+@cache
 def _git_revision() -> str | None:
     command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     with suppress(OSError, subprocess.SubprocessError):  # it is installed, not checked out
