@@ -137,34 +137,26 @@ def reformulations(question: str, looked_up: Sequence[QueryResult], *, most: int
         most: Maximum number of look-ups.
     """
     weakest = sorted(looked_up, key=lambda item: (bool(item.passages), item.node.confidence))
-    first_queries: list[str] = []
-    for item in weakest:
-        first_queries += item.queries[:1]
-    plain = list(map(_without_question_words, first_queries))
-    bridges = [item for item in looked_up if item.node.op == "bridge"][:1] or looked_up[:1]
-    after = [i for i in looked_up if bridges and bridges[0].node.id in i.node.depends_on][:1]
-    pair = [*bridges, *(after or [i for i in looked_up[:2] if i not in bridges])]
-    joined: dict[str, None] = {}
-    for item in pair:
-        joined.update(dict.fromkeys(map(_without_question_words, item.queries[:1])))
-    queries: list[str] = []
-    for query in first_queries[:1]:
-        queries.append(_SYNONYM.sub(lambda match: SYNONYMS[match[1].lower()], query))
-        queries.append(plain[0])
-    if len(joined) > 1:
-        queries.append(" ".join(joined))
-    for query in plain[:1]:
-        queries.append(" ".join(_NAMES.findall(query)))
-    queries.append(" ".join(words_of(_without_question_words(question))[:KEYWORDS]))
-    queries += plain[1:]
-    seen = {""}
+    first = [item.queries[0] for item in weakest if item.queries] or [""]
+    plain = list(map(_without_question_words, first))
+    bridge = next((item for item in looked_up if item.node.op == "bridge"), looked_up[0])
+    after = [item for item in looked_up if bridge.node.id in item.node.depends_on][:1]
+    pair = [bridge, *(after or [item for item in looked_up[:2] if item is not bridge])]
+    joined = dict.fromkeys(_without_question_words(i.queries[0]) for i in pair if i.queries)
+    queries = [
+        _SYNONYM.sub(lambda match: SYNONYMS[match[1].lower()], first[0]),
+        plain[0],
+        " ".join(joined) if len(joined) > 1 else "",
+        " ".join(_NAMES.findall(plain[0])),
+        " ".join(words_of(_without_question_words(question))[:KEYWORDS]),
+        *plain[1:],
+    ]
+    fresh = {"": ""}  # what was searched before, and blanks, are left out
     for item in looked_up:
-        seen.update(map(question_key, item.queries))
-    fresh: dict[str, str] = {}
+        fresh.update(dict.fromkeys(map(question_key, item.queries), ""))
     for query in queries:
-        if question_key(query) not in seen:
-            fresh.setdefault(question_key(query), query)
-    chosen = list(fresh.values())[:most]
+        fresh.setdefault(question_key(query), query)
+    chosen = list(filter(None, fresh.values()))[:most]
     return [LookUp(f"f{n}", q, confidence=CONFIDENCE) for n, q in enumerate(chosen, start=1)]
 
 

@@ -216,11 +216,8 @@ def _look_up(planned: LookUpNode, cut: set[str]) -> LookUp:
 
 def _linked(node: LookUp, nodes: Sequence[LookUp]) -> LookUp:
     """Return `node` with its references, and dependencies on the look-ups that it refers to."""
-    unlinked = []
-    for candidate in nodes:
-        if candidate.id != node.id:
-            unlinked.append(candidate)
-    references = tuple(_source(text, node, unlinked) for text in _BRACES.findall(node.query))
+    others = [candidate for candidate in nodes if candidate.id != node.id]
+    references = tuple(_source(text, node, others) for text in _BRACES.findall(node.query))
     after = dict.fromkeys((*node.depends_on, *(source.id for source in references if source.id)))
     return replace(node, references=references, depends_on=tuple(after))
 
@@ -233,13 +230,11 @@ def _source(text: str, node: LookUp, nodes: Sequence[LookUp]) -> Source:
         if candidate.id == head:
             # A reference to only an id means the first variable of that look-up.
             return Source(head, variable_name(tail) or next(iter(candidate.produces), "answer"))
-    producers = [candidate.id for candidate in nodes if name and name in candidate.produces]
+    producers = [candidate.id for candidate in nodes if name in candidate.produces]
     producers.sort(key=lambda i: i not in node.depends_on)
-    if not producers and name and len(node.depends_on) == 1:
+    if not producers and len(node.depends_on) == 1:
         producers = list(node.depends_on)
-    if producers:
-        return Source(producers[0], name)
-    return Source("", "")
+    return Source(producers[0], name) if name and producers else Source("", "")
 
 
 def variable_name(text: str) -> str:
