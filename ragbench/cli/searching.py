@@ -151,18 +151,13 @@ def _measure(
     output.check()
     examples = dataset.select(split, config.limit)
     gold = gold_of(examples)
-    questions = {}
-    for example in examples:
-        if example.qid in gold:
-            questions[example.qid] = example.question
+    questions = {e.qid: e.question for e in examples if e.qid in gold}
     card = {
         "dataset": dataset.name, "setting": dataset.setting, "split": split,
         "passages": len(dataset.corpus), "corpus": dataset.corpus.digest,
         "questions": len(examples), "questions_with_gold": len(gold), "ks": ks,
     }  # fmt: skip
-    measured = []
-    for file in run_files:
-        measured.append(measure_run(file, dataset.corpus, gold, ks=ks))
+    measured = [measure_run(file, dataset.corpus, gold, ks=ks) for file in run_files]
     for spec in specs:
         with RunProgress(f"{spec}: indexing") as progress:
             measured.append(measure(
@@ -170,26 +165,27 @@ def _measure(
                 progress=progress.prepare,
             ))  # fmt: skip
     output.write(json.dumps({**card, "gold": gold, "retrievers": measured}, indent=2).encode())
-    headings = {f"recall@{k}": f"R@{k}" for k in ks} | {f"all_recall@{k}": f"all@{k}" for k in ks}
-    headings |= {f"mrr@{ks[-1]}": "MRR", f"ndcg@{ks[-1]}": "nDCG"}
     rows = []
     for row in measured:
         size = row["index_bytes"]
         rows.append({**row, **row["scores"], "mb": None if size is None else size / 1e6})
     columns = [
         Column("retriever"),
-        *(Column(name, head, "score", drop=head == "MRR") for name, head in headings.items()),
+        *(Column(f"recall@{k}", f"R@{k}", "score") for k in ks),
+        *(Column(f"all_recall@{k}", f"all@{k}", "score") for k in ks),
+        Column(f"mrr@{ks[-1]}", "MRR", "score", drop=1),
+        Column(f"ndcg@{ks[-1]}", "nDCG", "score"),
         Column("p50_ms", "p50 ms", "number"),
         Column("p95_ms", "p95 ms", "number", drop=2),
         Column("index_s", "index s", "number", drop=3),
         Column("mb", "MB", "number", drop=4),
     ]
-    lacking = len(examples) - len(gold)
-    without = ""
-    if lacking:
-        without = f" ({lacking} more have no known gold passages)"
-    title = f"{dataset.name} {split} ({dataset.setting}): {len(gold)} questions{without}, "
-    title += f"{len(dataset.corpus)} passages"
-    key = "R: recall; all: questions with every gold passage found; MRR and nDCG at"
-    summary = f"{key} {ks[-1]}; rankings and index cards: {path}"
-    print_table(Table("retrievers", columns, rows, title, [summary]))
+    title = (
+        f"{dataset.name} {split} ({dataset.setting}): {len(gold)} of {len(examples)} questions "
+        f"have known gold passages, {len(dataset.corpus)} passages"
+    )
+    key = (
+        "R: recall; all: questions with every gold passage found; MRR and nDCG at "
+        f"{ks[-1]}; rankings and index cards: {path}"
+    )
+    print_table(Table("retrievers", columns, rows, title, [key]))

@@ -89,18 +89,6 @@ def test_lists_and_findings_are_tables_for_machines() -> None:
     assert (good["path"], good["finding"]) == (RUN, "nothing is wrong")
 
 
-def test_json_of_compare_and_verdict_has_the_verdict_and_numbers() -> None:
-    em = tables(f"compare {RUN} {RUN}")["scores"][0]
-    assert em["verdict"].startswith("no significant difference")
-    assert isinstance(em["a"], float)
-    options = "--limit 3 --optimizer labeled --train-limit 4 --val-limit 4"
-    found = tables(f"verdict {DATA} {options}")
-    assert [row["metric"] for row in found["conclusions"]] == ["em", "f1"]
-    assert "this compiled program" in found["conclusions"][0]["conclusion"]
-    assert found["contrasts"][0]["verdict"]
-    assert found["arms"][0]["tokens"] != round(found["arms"][0]["tokens"])
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -170,9 +170,3 @@ def test_a_file_that_changes_while_it_is_read_is_refused(name: str, tmp_path: Pa
         file.write(" ")
     with pytest.raises(DataError, match="changed while it was read"):
         list(rows)
-
-
-def test_null_is_an_absent_field(write: Any) -> None:
-    rows = [{"id": None, "question": "Who?", "answer": "x", "context": None, "hops": None}]
-    [example] = load_dataset(DataSettings(dataset="jsonl", data_file=write(rows))).questions
-    assert (example.qid, example.hops) == ("q000001", None)
