@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -71,8 +71,7 @@ def run_shard(job: Job, send: Send) -> None:
     """
 
     def on_record(record: Record) -> None:
-        record.memo.clear()  # Its keys cannot be sent.
-        send(("record", record))
+        send(("record", replace(record)))  # without its memo, which another thread may fill
 
     sys.path += [place for place in job.path if place not in sys.path]
     set_level(job.log_level)
