@@ -203,26 +203,22 @@ class OpenAIBatches(ServerCalls):
     def _key_headers(self, key: str) -> list[tuple[str, str]]:
         return [("Authorization", f"Bearer {key}")]
 
-    def _request(self, path: str, body: bytes, kind: str = "application/json") -> HttpRequest:
-        headers = [*self._headers, ("Content-Type", kind)]
-        return HttpRequest("POST" if body else "GET", f"{self.base}/{path}", headers, body)
-
     def _ask(
-        self, path: str, body: bytes = b"", kind: str = "",
-        read: Callable[[bytes], Any] = json.loads,
+        self, path: str, body: bytes = b"", kind: str = "application/json",
+        read: Callable[[bytes], Any] = json.loads, *, once: bool = False,
     ) -> Any:  # fmt: skip
-        """Return the content of a reply, after as many attempts as necessary."""
-        request = self._request(path, body, kind)
-
-        def send() -> Reply[Any]:
-            return Reply(self.exchange(request, read), 0, 0.0)
-
+        """Return the content of a reply, after one attempt or as many as necessary."""
+        headers = [*self._headers, ("Content-Type", kind)]
+        request = HttpRequest("POST" if body else "GET", f"{self.base}/{path}", headers, body)
+        if once:
+            return self.exchange(request, read)
+        send = lambda: Reply(self.exchange(request, read), 0, 0.0)  # noqa: E731
         return self.make(send, prompt=hash(path), most=Amount(calls=0)).value
 
     def _create(self, path: str, body: Any) -> str:
         """Create a batch in one attempt, because a second one may create a second batch."""
         try:
-            return str(self.exchange(self._request(path, json.dumps(body).encode()))["id"])
+            return str(self._ask(path, json.dumps(body).encode(), once=True)["id"])
         except (lm15.InvalidRequestError, lm15.AuthError) as error:
             raise LMSetupError(f"{self.name} refuses the batch: {reason(error)}") from error
         except (lm15.LM15Error, KeyError, TypeError) as error:
@@ -248,9 +244,17 @@ class AnthropicBatches(OpenAIBatches):
         path = f"messages/batches/{batch_id}"
         if self._ask(path)["processing_status"] != "ended":
             return None
+        replies: dict[str, ItemReply] = {}
         # Not at `results_url`: no other server gets the key.
-        rows = self._ask(f"{path}/results", read=_json_lines)
-        return {row["custom_id"]: _anthropic_reply(**row["result"]) for row in rows}
+        for row in self._ask(f"{path}/results", read=_json_lines):
+            result = row["result"]
+            error = result.get("error") or {"error": result["type"]}
+            status = 400 if "invalid_request" in json.dumps(error) else 504
+            reply = {"status": status, "body": error}
+            if result["type"] == "succeeded":
+                reply = {"status": 200, "body": result["message"]}
+            replies[row["custom_id"]] = reply
+        return replies
 
     def _key_headers(self, key: str) -> list[tuple[str, str]]:
         return [("x-api-key", key), ("anthropic-version", "2023-06-01")]
@@ -261,10 +265,3 @@ SERVICES = {"openai": OpenAIBatches, "anthropic": AnthropicBatches}
 
 def _json_lines(content: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in content.splitlines() if line]
-
-
-def _anthropic_reply(type: str, message: Any = None, error: Any = None) -> ItemReply:
-    if type == "succeeded":
-        return {"status": 200, "body": message}
-    refused = "invalid_request" in json.dumps(error)
-    return {"status": 400 if refused else 504, "body": error or {"error": type}}

@@ -39,7 +39,7 @@ def checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
                 f"header {name} may hold a secret, which would be stored with the run; set it in a "
                 f"environment variable and give {name}=env:VARIABLE"
             )
-        if not (value.isascii() and value.isprintable()):
+        if not _is_sendable(value):
             raise LMSetupError(f"header {name} holds characters that cannot be sent")
     return dict(headers)
 
@@ -55,9 +55,13 @@ def sent_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
         if value.startswith(_VARIABLE):
             variable = value.removeprefix(_VARIABLE)
             value = os.environ.get(variable, "")
-            if not value or not (value.isascii() and value.isprintable()):
+            if not value or not _is_sendable(value):
                 raise LMSetupError(
                     f"{variable} contains characters that cannot be sent. Set it again."
                 )
         sent.append((name, value))
     return sent
+
+
+def _is_sendable(value: str) -> bool:
+    return value.isascii() and value.isprintable()

@@ -214,11 +214,8 @@ def normalised(address: str) -> str:
 
 
 def place_of(address: str) -> str:
-    """Return host, port, path and query of an address, which together identify a server."""
-    url = urlsplit(address)
-    port = f":{url.port}" if url.port else ""
-    query = f"?{url.query}" if url.query else ""
-    return f"{url.hostname}{port}{url.path.rstrip('/')}{query}"
+    """Return host, port, path and query of a `normalised` address: they identify a server."""
+    return address.partition("://")[2]
 
 
 def load_dotenv(path: Path = Path(".env")) -> None:

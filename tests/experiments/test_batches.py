@@ -8,7 +8,7 @@ import pytest
 
 from ragbench.errors import ConfigError, LMSetupError, RunError
 from ragbench.experiments.score.asking import read_journal
-from ragbench.experiments.score.batched import BatchRunner, under_way
+from ragbench.experiments.score.batched import BatchRunner, open_batches
 from ragbench.experiments.store import RunFolder
 from ragbench.lms.batch import batched
 from ragbench.lms.calls import Limits, spending
@@ -124,7 +124,7 @@ def test_pass_that_was_cut_off_goes_on_without_paying_twice(
         code, _, _ = command("score", str(run), "--judge", spec, "--batch",
                              "--api-base", server.url, "--price", "in=1,out=2")  # fmt: skip
         assert (code, server.creations, server.items, server.direct) == (0, 1, 4, 0)
-    assert under_way(RunFolder(run).replies()) == set()
+    assert open_batches(RunFolder(run).replies()) == []
 
 
 def test_limit_of_spending_is_kept_whatever_the_replies(folder: Folder) -> None:

@@ -32,7 +32,7 @@ from ragbench.experiments.score.asking import (
     key_of,
     reply_of,
 )
-from ragbench.experiments.score.batched import BatchRunner, under_way
+from ragbench.experiments.score.batched import BatchRunner, open_batches
 from ragbench.experiments.store import RunFolder, Store
 from ragbench.lms.batch import client_of
 from ragbench.lms.lm import RagbenchLM
@@ -223,7 +223,9 @@ def _ask(run: RunFolder, session: Session) -> None:
     if not todo:
         return
     client = client_of(session.asking.lm)
-    paid = under_way(journal).intersection(todo)
+    paid: set[str] = set()
+    for batch in open_batches(journal):
+        paid.update(batch["items"].keys() & todo)
     if paid and not client:
         raise RunError(f"A batch of {len(paid)} of these questions is in progress. Add --batch.")
     session.asking.check()

@@ -10,7 +10,7 @@ An interrupted annotation first fetches the batches in its journal.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragbench.context import sleep_until, stopped
@@ -28,23 +28,10 @@ _NO_RESULT = {"status": 504, "body": {"error": {"message": "the batch has no res
 Batch = Mapping[str, Any]
 
 
-def open_batches(rows: Iterable[Mapping[str, Any]]) -> list[Batch]:
+def open_batches(rows: Sequence[Mapping[str, Any]]) -> list[Batch]:
     """Return the batches in the journal's rows that have no replies yet."""
-    batches: dict[str, Batch] = {}
-    for row in rows:
-        if row.get("batch") == "submitted":
-            batches[row["id"]] = row
-        elif row.get("batch") == "ended":
-            batches.pop(row["id"], None)
-    return list(batches.values())
-
-
-def under_way(rows: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the keys of units that wait for a batch that was not fetched yet."""
-    keys: set[str] = set()
-    for batch in open_batches(rows):
-        keys.update(batch["items"])
-    return keys
+    ended = {row["id"] for row in rows if row.get("batch") == "ended"}
+    return [row for row in rows if row.get("batch") == "submitted" and row["id"] not in ended]
 
 
 class BatchRunner:
