@@ -204,6 +204,21 @@ def test_facts_changed_or_deleted_by_hand_are_computed_from_the_record(tmp_path:
     assert rows == [(r.scores.get("em"), r.scores.get("f1"), None, None) for r in four()]
 
 
+def test_facts_that_a_kill_lost_are_read_from_the_record_and_written_by_the_next_process(
+    tmp_path: Path,
+) -> None:
+    Store(tmp_path, card()).write(answered("q1", "Oslo"))  # never closed, as after a kill
+    counted = "SELECT count(*) FROM facts"
+    assert query(tmp_path, counted) == [(0,)]
+    run = RunFolder(tmp_path)
+    assert run.records.column(question_row)["q1"].answer == "Oslo"
+    assert run.records.with_other_facts() == []
+    with Store(tmp_path, card()) as store:
+        store.write(answered("q2", "Bergen"))
+    assert query(tmp_path, counted) == [(2,)]
+    assert RunFolder(tmp_path).records.with_other_facts() == []
+
+
 def test_a_flipped_byte_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", four())
     good = (folder / DATABASE).read_bytes()

@@ -42,7 +42,7 @@ from ragbench.experiments.store.schema import (
     digest_of,
 )
 from ragbench.paths import make_folder, sync
-from ragbench.record import Call, Record, was_sent
+from ragbench.record import Call, Record, parse_record, was_sent
 from ragbench.redact import redact
 
 #: Number of times that the database was opened for writing, including this one.
@@ -68,6 +68,7 @@ _PUT_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_FACTS_OF_ANSWER = f"INSERT OR REPLACE INTO facts SELECT id, {'?, ' * 6}? {_ANSWER}"
 #: Adds the facts of the latest record of a question.
 _ADD_FACTS = f"INSERT OR REPLACE INTO facts SELECT max(id), {'?, ' * 6}? FROM records WHERE qid = ?"
+_LOST = "SELECT id, value FROM records WHERE id NOT IN (SELECT record FROM facts)"
 #: Records whose facts are written together.
 _MOST_WAITING = 100
 #: Maximum number of ids of saved texts in memory.
@@ -117,8 +118,9 @@ class Store:
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._save_calls()
-        with contextlib.suppress(RunError):  # Readers compute missing facts from the records.
+        with contextlib.suppress(RunError, ValueError):  # Readers compute missing facts.
             self._add_facts()
+            self._add_lost_facts()
         with self._writing:
             # Texts and calls of questions without a record, such as after a full disk.
             if self._texts or not self._waiting.empty():
@@ -275,6 +277,13 @@ class Store:
         if waiting:
             rows = ((*row_of_facts(record, self._price), record.qid) for record in waiting)
             self.run(*((_ADD_FACTS, row) for row in rows), durable=False)
+
+    def _add_lost_facts(self) -> None:
+        """Write the facts of records that a killed process wrote without them."""
+        with self._writing:
+            rows = self._db.execute(_LOST).fetchall() if self._db else []
+        if rows:
+            self.write_facts((row, parse_record(value)) for row, value in rows)
 
     def add_call(self, call: Call, side: str) -> None:
         """Add a call of a compile that is in no record.
