@@ -1,5 +1,6 @@
-"""Values as they are stored or printed: as JSON, without keys and invalid characters."""
+"""Values as they are stored or printed: as JSON, without keys and invalid characters, hashed."""
 
+import hashlib
 import json
 import os
 import re
@@ -141,3 +142,15 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(jsonable, value))
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
+
+
+def digest_of(*values: object) -> str:
+    """Return a hash of a row's values, to detect changes. Text equals its UTF-8 bytes."""
+    digest = hashlib.sha256()
+    for value in values:
+        if not isinstance(value, str | bytes):
+            value = repr(value)
+        if isinstance(value, str):
+            value = value.encode()
+        digest.update(value + b"\x1f")
+    return digest.hexdigest()[:32]

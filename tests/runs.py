@@ -8,7 +8,8 @@ from typing import Any
 
 from ragbench.experiments.estimates import Estimate
 from ragbench.experiments.store import CALLS, DATABASE
-from ragbench.experiments.store.database import COLUMNS, digest_of
+from ragbench.experiments.store.database import COLUMNS
+from ragbench.redact import digest_of
 
 
 def query(folder: Path, statement: str, *values: Any, name: str = DATABASE) -> list[Any]:

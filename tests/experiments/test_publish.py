@@ -18,7 +18,7 @@ from ragbench.errors import DataError
 from ragbench.experiments.publish import MANIFEST, figures_of, pack, publish, unpack, verify
 from ragbench.experiments.runs.summary import reopen
 from ragbench.experiments.store import DATABASE
-from ragbench.experiments.store.schema import digest_of
+from ragbench.redact import digest_of
 from tests.experiments.scored_runs import four, make_run, study
 
 Command = Callable[..., tuple[int, str, str]]

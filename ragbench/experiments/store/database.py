@@ -39,11 +39,10 @@ from ragbench.experiments.store.schema import (
     PREPARATION,
     SCHEMA,
     check_format,
-    digest_of,
 )
 from ragbench.paths import make_folder, sync
 from ragbench.record import Call, Record, parse_record, was_sent
-from ragbench.redact import redact
+from ragbench.redact import digest_of, redact
 
 #: Number of times that the database was opened for writing, including this one.
 _SESSION = "(SELECT value FROM run WHERE name = 'session')"

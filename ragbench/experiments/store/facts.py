@@ -16,12 +16,11 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from ragbench.data import cluster_keys
-from ragbench.experiments.store.schema import digest_of
 from ragbench.metrics import GROUPINGS, JUDGED, cause_of, get_metric
 from ragbench.metrics.abstention import confidence
 from ragbench.metrics.efficiency import as_if as as_if_of
 from ragbench.record import Call, Failure, Ledger, Record, Totals
-from ragbench.redact import encodable
+from ragbench.redact import digest_of, encodable
 
 #: Function that returns the value of a column for a record.
 Column: TypeAlias = Callable[[Record], Any]

@@ -16,9 +16,10 @@ from typing import Any, Self, TypeVar
 from ragbench.errors import RunError
 from ragbench.experiments.store.facts import Column, Facts, facts_of, parse_facts, stored_columns
 from ragbench.experiments.store.reader import Reader
-from ragbench.experiments.store.schema import COLUMNS, CUT_OFF, FAILED, digest_of
+from ragbench.experiments.store.schema import COLUMNS, CUT_OFF, FAILED
 from ragbench.logs import get
 from ragbench.record import Call, Record, parse_record
+from ragbench.redact import digest_of
 
 T = TypeVar("T")
 

@@ -17,9 +17,10 @@ from ragbench.experiments.store.card import RunCard, card_in
 from ragbench.experiments.store.database import Store
 from ragbench.experiments.store.reader import Reader, unpacked
 from ragbench.experiments.store.records import StoredRecords, find_records
-from ragbench.experiments.store.schema import DATABASE, digest_of
+from ragbench.experiments.store.schema import DATABASE
 from ragbench.logs import get
 from ragbench.record import Call, parse_call, was_sent
+from ragbench.redact import digest_of
 
 _log = get(__name__)
 

@@ -1,7 +1,6 @@
 """Tables of a run's database, and the check that a file has them."""
 
 import contextlib
-import hashlib
 import sqlite3
 from functools import cache
 from pathlib import Path
@@ -55,18 +54,6 @@ CREATE VIEW metrics AS SELECT answers.qid, each.key AS metric, each.value AS sco
 PRAGMA application_id = {_APPLICATION};
 PRAGMA user_version = {FORMAT};
 """
-
-
-def digest_of(*values: object) -> str:
-    """Return a hash of a row's values, to detect changes. Text equals its UTF-8 bytes."""
-    digest = hashlib.sha256()
-    for value in values:
-        if not isinstance(value, str | bytes):
-            value = repr(value)
-        if isinstance(value, str):
-            value = value.encode()
-        digest.update(value + b"\x1f")
-    return digest.hexdigest()[:32]
 
 
 def check_format(db: sqlite3.Connection, path: Path) -> None:
