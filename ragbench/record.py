@@ -238,9 +238,7 @@ def total(calls: Iterable[Call], *, billed: bool = False) -> Totals:
         calls: Calls.
         billed: Sum what servers billed. Otherwise, sum the list price without failed attempts.
     """
-    return add_up(
-        _totals_of(call, billed=billed) for call in calls if not (billed and call.cached)
-    )
+    return add_up(_totals_of(call, billed=billed) for call in calls if not (billed and call.cached))
 
 
 def billed(calls: Iterable[Call]) -> Totals:

@@ -15,6 +15,7 @@ from ragbench.data import find_clusters
 from ragbench.experiments import artifacts, store
 from ragbench.experiments.config import candidate_folder, compiled_digest
 from ragbench.experiments.plans import Plan
+from ragbench.experiments.runs.context import RunContext
 from ragbench.metrics import corrected_best, mean_interval, normalise_answer, paired_interval
 from ragbench.optimizers.candidate_log import fingerprint
 from ragbench.outputs import write_whole
@@ -172,22 +173,35 @@ def _write(
     artifacts.write_sidecar(folder, sidecar.model_copy(update=facts))
 
 
+def described(run_context: RunContext, program: RAGProgram) -> dict[str, Any]:
+    """Return what the sidecar of a compiled program has from its run, by field.
+
+    Args:
+        run_context: Context of the run, with the program before the compile.
+        program: The compiled program.
+    """
+    config = run_context.config
+    knobs = run_context.program.knobs
+    return {
+        "format": artifacts.FORMAT,
+        "program": run_context.program.name,
+        "variant": knobs.variant,
+        "knobs": knobs.model_dump(mode="json"),
+        "predictors": artifacts.fields_of(program),
+        "config": config.identity(),
+        "given": config.sources(),
+        "versions": artifacts.versions(),
+    }
+
+
 def _sidecar(plan: Plan, outcome: Outcome, journal: store.CallJournal) -> artifacts.Sidecar:
-    program = plan.run_context.program
     identity = plan.asked()
     return artifacts.Sidecar(
-        format=artifacts.FORMAT,
-        program=program.name,
-        variant=program.knobs.variant,
-        knobs=program.knobs.model_dump(mode="json"),
-        predictors=artifacts.fields_of(outcome.result.program),
+        **described(plan.run_context, outcome.result.program),
         program_sha256="",
         data=plan.data,
         optimizer=identity["optimizer"],
-        config=identity["config"],
-        given=plan.run_context.config.sources(),
         lms=identity["lms"],
-        versions=artifacts.versions(),
         scores=_scores(plan, outcome),
         cost={"seconds": round(outcome.seconds, 3), **journal.to_dict()},
         outcome=outcome.word,

@@ -80,6 +80,7 @@ def test_every_repeat_asks_anew_is_kept_apart_and_is_pooled(
     assert [(cell.folder, cell.state) for cell in experiment.cells] == [
         ("r1", "done"), ("r2", "done"), ("r3", "done")
     ]  # fmt: skip
+    assert [each.runs for each in make_board([tmp_path / "run"]).programs] == [(0, 1, 2)]
 
     again = command(*arguments(tmp_path, moods, "--repeats", 3))  # asks nothing twice
     assert (again[0], len(moods.hits)) == (0, 3 * N)

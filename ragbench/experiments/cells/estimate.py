@@ -59,7 +59,11 @@ def estimate_cells(
         of_cell = [estimate_run(run_context, cost=cost)]
         if draws:
             most = draws * len(run_context.examples)
-            of_cell.append(cost.times(0, most, f"{draws} more trials, each at most like this one"))
+            of_cell.append(
+                cost.times(
+                    0, most, f"{draws} trials, each like this one, or free if its cell is finished"
+                )
+            )
         if plan and plan.folder not in programs and not (plan.folder / SIDECAR).is_file():
             programs.add(plan.folder)
             of_cell.append(estimate_compile(plan, cost))

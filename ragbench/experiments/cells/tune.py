@@ -19,16 +19,17 @@ from optuna.trial import TrialState
 
 from ragbench import errors, metrics
 from ragbench.experiments import artifacts
-from ragbench.experiments.cells.cell import CELLS, Cell, read_experiment
+from ragbench.experiments.cells.cell import CELLS, Cell
 from ragbench.experiments.cells.estimate import estimate_cells
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.cells.tune_space import make_space, with_settings
 from ragbench.experiments.compare.paired import MEASURES, Shared
 from ragbench.experiments.config import RunConfig, TuneConfig
+from ragbench.experiments.outcomes import described
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import EXPERIMENT, locked
+from ragbench.experiments.store import locked
 from ragbench.record import add_up
 
 FRONT = "front"
@@ -213,15 +214,8 @@ def tune(config: RunConfig, settings: TuneConfig, watch: ProgressListener = SILE
             front.append(replace(point, gain=gain))
         tuned = TuneResult(folder, front, default, trials, stopped)
         _write_front(search, tuned, settings)
-        results = {**tuned.to_dict(), "asked": _asked(search, settings)}
-        search.scheduler.write(results, stopped or None)
+        search.scheduler.write(tuned.to_dict(), stopped or None)
         return tuned
-
-
-def _asked(search: Search, settings: TuneConfig) -> dict[str, Any]:
-    """Return what decides the trials of a search, except for their number, as JSON."""
-    how = settings.model_dump(mode="json", exclude={"trials"})
-    return {"config": search.config.identity(), "limit": search.config.limit, **how}
 
 
 def _front(points: Sequence[Point], signs: Sequence[int]) -> list[Point]:
@@ -260,18 +254,11 @@ def _write_front(search: Search, tuned: TuneResult, settings: TuneConfig) -> Non
         mean = point.means[first]
         interval = point.gain.interval if point.gain else None
         sidecar = artifacts.Sidecar(
-            format=artifacts.FORMAT,
-            program=program.name,
-            variant=program.knobs.variant,
-            knobs=program.knobs.model_dump(mode="json"),
-            predictors=artifacts.fields_of(program),
+            **described(run_context, program),
             program_sha256=artifacts.save_program(program, folder / artifacts.PROGRAM),
             data=artifacts.data_card(dataset.name, dataset.digest, *sides),
             optimizer={"name": "tune", "seed": settings.tune_seed},
-            config=run_context.config.identity(),
-            given=run_context.config.sources(),
             lms={"student": run_context.lm.metered.identity},
-            versions=artifacts.versions(),
             scores={
                 "metric": first,
                 "n": mean.n,
@@ -292,7 +279,7 @@ def estimate_tune(
     pilot: int | None = None,
     watch: ProgressListener = SILENT,
 ) -> Iterator[str]:
-    """Estimate the trials that are left, in lines to print.
+    """Estimate a search at most, in lines to print. Cells that are finished cost nothing again.
 
     Args:
         config: The run.
@@ -300,15 +287,5 @@ def estimate_tune(
         pilot: Questions to run first, with the settings as given.
         watch: The receiver of the pilot's progress.
     """
-    search = Search(config, settings)
-    folder = search.scheduler.folder
-    notes = []
-    ended = 0
-    if (folder / EXPERIMENT).is_file():
-        results = read_experiment(folder, "tune").results
-        if results.get("asked") == _asked(search, settings):
-            ended = results["trials"]
-            notes.append(f"{ended} trials are done")
-    draws = max(0, settings.trials - ended)
-    cells = [search.cell({})]
-    return estimate_cells(cells, pilot=pilot, watch=watch, draws=draws, notes=notes)
+    cells = [Search(config, settings).cell({})]
+    return estimate_cells(cells, pilot=pilot, watch=watch, draws=settings.trials)

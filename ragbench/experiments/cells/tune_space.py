@@ -91,10 +91,10 @@ def make_space(
             space[name] = _narrowed(name, narrowed[name], values)
         elif distribution := _of_field(fields[name], getattr(defaults, name)):
             space[name] = distribution
-        elif only:
-            raise ConfigError(f"knob {name} has no bounds to search; give --space {name}=A,B")
     if not space:
-        raise ConfigError(f"no knob of {program.name} is left to search; leave out a --set")
+        raise ConfigError(
+            f"no knob of {program.name} is left to search; leave out a --set, or give --space"
+        )
     return space
 
 
