@@ -19,7 +19,7 @@ from ragbench.errors import needs_extra
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.lm_index import light
 from ragbench.retrievers.lm_index.base import best_first
-from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
+from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently, one_line, summarize
 from ragbench.signatures import ExtractGraph, ReportCommunity, Summarize
 from ragbench.text_normalization import estimate_tokens
 
@@ -223,9 +223,7 @@ class KnowledgeGraph(light.GraphIndex):
         def summary(place: int) -> str:
             name, texts = rows[place]
             named = [f"{name}: {text}" for text in texts]
-            reply = lm.ask(Summarize, texts=named, max_words=words)
-            written = light.one_line(reply.values.get("summary"))
-            return written or " ".join(descriptions[place].split()[:words])
+            return summarize(lm, named, words, fallback=descriptions[place])
 
         long = [place for place, text in enumerate(descriptions) if len(text.split()) > words]
         summaries = map_concurrently(summary, long, progress, "descriptions")
@@ -276,7 +274,7 @@ class KnowledgeGraph(light.GraphIndex):
                 level,
                 nodes,
                 str(values.get("title") or self.entities[members[0]].name).strip(),
-                " ".join(filter(None, map(light.one_line, lines))),
+                " ".join(filter(None, map(one_line, lines))),
                 float(rating) if isinstance(rating, int | float) else 0.0,
             )
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from ragbench.retrievers.base import Progress
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
-from ragbench.retrievers.lm_index.replies import CUT, IndexLM, map_concurrently
+from ragbench.retrievers.lm_index.replies import CUT, IndexLM, map_concurrently, one_line
 from ragbench.signatures import ExtractKeyedGraph
 
 #: A strength that no sum of them makes infinite.
@@ -202,11 +202,6 @@ def _distinct(texts: Iterable[str]) -> list[str]:
 def _same(name: str) -> str:
     """Return the key that all spellings of a name share."""
     return name.upper()
-
-
-def one_line(value: Any) -> str:
-    """Return a value as text with single spaces. Blank if there is none."""
-    return " ".join(str(value or "").split())
 
 
 class GraphSettings(LMIndexSettings):

@@ -25,7 +25,7 @@ from ragbench.ledger import file_call, open_ledger
 from ragbench.logs import get
 from ragbench.record import Call, parse_call
 from ragbench.retrievers.base import Progress
-from ragbench.signatures import role_of
+from ragbench.signatures import Summarize, role_of
 from ragbench.sqlite_cache import CachedRows
 
 Item = TypeVar("Item")
@@ -137,6 +137,24 @@ def map_concurrently(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [future.result() for future in futures]
+
+
+def summarize(lm: IndexLM, texts: Sequence[str], words: int, *, fallback: str) -> str:
+    """Return a summary of `texts` on one line.
+
+    Args:
+        lm: LM of the index.
+        texts: Texts to summarize.
+        words: Maximum number of words.
+        fallback: Text whose first words are the summary if the LM writes none.
+    """
+    reply = lm.ask(Summarize, texts=list(texts), max_words=words)
+    return one_line(reply.values.get("summary")) or " ".join(fallback.split()[:words])
+
+
+def one_line(value: Any) -> str:
+    """Return a value as text with single spaces. Blank if there is none."""
+    return " ".join(str(value or "").split())
 
 
 def reply_key(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> bytes:

@@ -26,7 +26,7 @@ from ragbench.passages import Passage
 from ragbench.retrievers.base import Progress, runs
 from ragbench.retrievers.embedders import Vectors
 from ragbench.retrievers.lm_index.base import NONE, LMIndex, LMIndexSettings, best_first
-from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently
+from ragbench.retrievers.lm_index.replies import IndexLM, map_concurrently, summarize
 from ragbench.signatures import Summarize
 from ragbench.text_normalization import estimate_tokens, first_tokens
 
@@ -110,9 +110,7 @@ class SummaryTree(LMIndex):
         words = self.settings.summary_words
 
         def summary(cluster: Sequence[str]) -> str:
-            reply = lm.ask(Summarize, texts=list(cluster), max_words=words)
-            summary_text = " ".join(str(reply.values.get("summary") or "").split())
-            return summary_text or " ".join(" ".join(cluster).split()[:words])
+            return summarize(lm, cluster, words, fallback=" ".join(cluster))
 
         summaries: list[Summary] = []
         texts = list(map(str, self.corpus))
