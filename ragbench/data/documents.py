@@ -55,9 +55,15 @@ class Account:
 
 def is_document(path: Path) -> bool:
     """Return True if `path` is a folder of documents or a document, not a data file."""
+    suffix = path.suffix.lower()
     if path.is_dir():
         return not is_saved_dataset(path)
-    return path.suffix.lower() in DOCUMENTS and path.is_file()
+    if suffix not in DOCUMENTS or not path.is_file():
+        return False
+    if suffix not in (".txt", ".text"):
+        return True
+    with path.open("rb") as file:
+        return not file.read(200).lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"["))
 
 
 def read_documents(path: Path, encoding: str, account: Account) -> Iterator[tuple[str, str, str]]:

@@ -103,6 +103,10 @@ def _json_rows(path: Path, encoding: str) -> Rows:
     if not text.strip() or _is_lines(text):
         return _line_rows(path, encoding)
     records = _parse(text, str(path))
+    if isinstance(records, dict):  # A single list of objects may be within an object.
+        lists = [value for value in records.values() if isinstance(value, list) and value]
+        if len(lists) == 1 and isinstance(lists[0][0], dict):
+            records = lists[0]
     if not isinstance(records, list):
         raise DataError(f"{path}: must hold a list of records, not {kind_of(records)}")
     return ((f"record {n}", record) for n, record in enumerate(records, start=1))

@@ -131,6 +131,7 @@ def test_no_command_follows_what_a_compiled_folder_says(
     command: Command,
     own: list[str],
     stranger: Stranger,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = compiled(command, own)
     asked = ["eval", "--compiled", "c", *own, "--limit", 1, "--retriever", "bm25"]
@@ -144,6 +145,7 @@ def test_no_command_follows_what_a_compiled_folder_says(
     watch(stranger)
     code, _, err = command(*asked, "--out", "after")
     assert code == 0, err
+    assert "c was compiled with" in caplog.text
     configs = [json.loads(Path(name, "card.json").read_text())["config"] for name in
                ("before", "after")]  # fmt: skip
     assert [c.pop("out") for c in configs] == ["before", "after"]

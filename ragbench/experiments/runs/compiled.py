@@ -14,11 +14,14 @@ from typing import Any, Literal, get_origin
 
 from ragbench.data import DATASETS
 from ragbench.errors import ConfigError, RunError
-from ragbench.experiments.artifacts import read_sidecar
-from ragbench.experiments.config import CHOSEN, RunConfig
+from ragbench.experiments.artifacts import Sidecar, read_sidecar
+from ragbench.experiments.config import CHOSEN, SOURCES, RunConfig, differing
 from ragbench.experiments.saved_state import is_state_file, read_state
+from ragbench.logs import get
 from ragbench.retrievers import RETRIEVERS
 from ragbench.settings import DataSettings
+
+_log = get(__name__)
 
 #: Fields that identify questions and passages. The seed determines splits and generated sets.
 _DATA = (*(name for name in DataSettings.model_fields if name not in CHOSEN), "seed")
@@ -120,3 +123,29 @@ def _is_harmless(name: str, value: Any) -> bool:
         return True
     names = {"dataset": DATASETS.names(), "retriever": RETRIEVERS.names()}
     return str(value) in names.get(name, ())
+
+
+def warn_of_other_sources(folder: Path, sidecar: Sidecar, config: RunConfig) -> None:
+    """Warn if data, LM, retriever, adapter or seed differ from those of the compile.
+
+    Args:
+        folder: Folder of the compiled program.
+        sidecar: Metadata of the compiled program.
+        config: Config of the run.
+    """
+    compiled_with = dict(sidecar.config)
+    current = config.identity()
+    for name in {*compiled_with, *current} - ({*SOURCES, "seed"} - CHOSEN):
+        compiled_with.pop(name, None)
+        current.pop(name, None)
+    if compiled_with.get("retriever") != current.get("retriever"):  # Do not compare their settings.
+        compiled_with.pop("retriever_set", None)
+        current.pop("retriever_set", None)
+    differences = []
+    for leaf, was, now in differing(compiled_with, current):
+        if str(was).startswith("sha256:") or str(now).startswith("sha256:"):
+            differences.append(f"another {leaf}")
+        else:
+            differences.append(f"{leaf} {was} (here {now})")
+    if differences:
+        _log.warning("%s was compiled with %s", folder, ", ".join(differences))

@@ -18,6 +18,7 @@ from ragbench.data import Dataset, load_dataset
 from ragbench.errors import ConfigError, DataError, RunError, StoppedError, UnknownNameError
 from ragbench.experiments.artifacts import assert_held_out, warn_of_shared_passages
 from ragbench.experiments.config import RunConfig, compiled_digest
+from ragbench.experiments.runs.compiled import warn_of_other_sources
 from ragbench.experiments.runs.loading import finish
 from ragbench.experiments.store import (
     CALLS,
@@ -287,6 +288,7 @@ def ready(config: RunConfig, *, like: RunContext | None = None) -> RunContext:
             digest = compiled_digest(config.compiled)
         else:
             digest = sidecar.program_sha256
+            warn_of_other_sources(config.compiled, sidecar, config)
             assert_held_out(sidecar.data, run_context.examples, dataset=run_context.dataset.name)
             warn_of_shared_passages(sidecar.data, run_context.examples)
         run_context = replace(run_context, compiled=digest)
