@@ -5,6 +5,7 @@ local: markitdown (measured 2026-11) needs 390 MB, keeps navigation bars, and ru
 Word file that is a zip bomb.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +20,13 @@ Section = tuple[str, str]
 #: Function from a file, its title and its encoding to sections.
 Reader = Callable[[Path, str, str], Iterable[Section]]
 
-#: HTML elements without visible text.
-_NO_TEXT = ("script", "style", "noscript", "template", "svg", "nav", "head")
-_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_BLOCKS = (
-    "address", "article", "aside", "blockquote", "body", "br", "dd", "div", "dl", "dt",
-    "figcaption", "footer", "form", "header", "li", "main", "ol", "p", "pre", "section", "table",
-    "td", "th", "tr", "ul",
-)  # fmt: skip
+#: HTML elements without visible text, headings, and elements that begin a new line.
+_NO_TEXT = re.compile("^(script|style|noscript|template|svg|nav|head)$")
+_HEADINGS = re.compile("^h[1-6]$")
+_BLOCKS = re.compile(
+    "^(address|article|aside|blockquote|body|br|dd|div|dl|dt|figcaption|footer|form|header|li|main"
+    "|ol|p|pre|section|table|td|th|tr|ul)$"
+)
 #: Mark around a heading in the text of a page.
 _MARK = "\x1e"
 

@@ -46,18 +46,17 @@ _KEPT_LINES = (
 )
 _KEPT = frozenset(" ".join(_KEPT_LINES).split())
 #: Countries with their adjectives, which no spelling rule derives.
-_COUNTRIES = (
-    *("france french", "germany german", "italy italian", "spain spanish", "russia russian"),
-    *("china chinese", "japan japanese", "india indian", "canada canadian", "wales welsh"),
-    *("australia australian", "mexico mexican", "brazil brazilian", "netherlands dutch"),
-    *("poland polish", "greece greek", "turkey turkish", "sweden swedish", "norway norwegian"),
-    *("denmark danish", "finland finnish", "austria austrian", "switzerland swiss"),
-    *("hungary hungarian", "portugal portuguese", "korea korean", "israel israeli"),
-    *("egypt egyptian", "ireland irish", "scotland scottish", "belgium belgian"),
-    *("argentina argentine", "iran iranian", "iraq iraqi", "pakistan pakistani"),
-    *("romania romanian", "ukraine ukrainian", "thailand thai", "vietnam vietnamese"),
-    *("philippines filipino", "cuba cuban", "chile chilean", "nigeria nigerian"),
-)
+_COUNTRIES = """
+france french, germany german, italy italian, spain spanish, russia russian,
+china chinese, japan japanese, india indian, canada canadian, wales welsh,
+australia australian, mexico mexican, brazil brazilian, netherlands dutch, poland polish,
+greece greek, turkey turkish, sweden swedish, norway norwegian, denmark danish,
+finland finnish, austria austrian, switzerland swiss, hungary hungarian, portugal portuguese,
+korea korean, israel israeli, egypt egyptian, ireland irish, scotland scottish,
+belgium belgian, argentina argentine, iran iranian, iraq iraqi, pakistan pakistani,
+romania romanian, ukraine ukrainian, thailand thai, vietnam vietnamese, philippines filipino,
+cuba cuban, chile chilean, nigeria nigerian
+"""
 #: Endings of the new words for a country and its adjective.
 _COUNTRY_ENDINGS = ("land", "landish")
 
@@ -250,7 +249,7 @@ class _NewWords:
         words: dict[str, str] = {}
         for name in old_words:
             words[name] = self.make(len(name))
-        for pair in _COUNTRIES:
+        for pair in _COUNTRIES.split(","):
             country, adjective = pair.split()
             if country in words or adjective in words:
                 stem = self.make(4)

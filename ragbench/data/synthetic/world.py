@@ -47,10 +47,20 @@ _NOUNS = (
     "Meadow Crossing Inheritance Pilgrim Shadow Violin Market Homecoming Night Ferry Promise "
     "Festival"
 )
-_MONTHS = (
-    *("January", "February", "March", "April", "May", "June", "July"),
-    *("August", "September", "October", "November", "December"),
-)
+_MONTHS = """
+January
+February
+March
+April
+May
+June
+July
+August
+September
+October
+November
+December
+""".strip().splitlines()
 _ELDERS_TRADES = ("merchant", "engineer", "banker", "architect", "lawyer", "physician")
 _TRADES = [
     *(["film director"] * 4 + ["novelist"] * 4 + ["singer"] * 3),
