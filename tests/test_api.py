@@ -38,11 +38,6 @@ class Retrieving(dspy.Module):
         return dspy.Prediction(answer=self.generate(context=context, question=question).answer)
 
 
-class Silent(dspy.Module):
-    def forward(self, question):
-        return dspy.Prediction(text="")
-
-
 class NoModule:
     pass
 """
@@ -97,11 +92,6 @@ def test_what_is_no_program_or_no_value_of_a_knob_is_refused_in_one_line(
     with pytest.raises(RagbenchError, match=message) as caught:
         rb.evaluate(spec, set=knobs, **shared)
     assert "\n" not in str(caught.value)
-
-
-def test_a_module_without_an_answer_ends_the_command_with_the_cure(shared: dict[str, Any]) -> None:
-    with pytest.raises(RagbenchError, match="name the output that is scored answer"):
-        rb.evaluate("mine.py:Silent", **{**shared, "limit": 1})
 
 
 def test_examples_and_passages_of_ones_own_are_evaluated(shared: dict[str, Any]) -> None:

@@ -3,21 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import dspy
 import pytest
 
-from ragbench.experiments.runs.asking import ask
-from ragbench.lms.adapters import make_adapter
 from ragbench.metrics.errors import Cause, cause_of
 from ragbench.metrics.text import answer_kind, is_refusal
-from ragbench.programs.core import RAGProgram
-from ragbench.programs.react import ReActRAG
-from ragbench.programs.self_rag.program import SelfRAG
-from ragbench.programs.vanilla import DirectRAG
 from ragbench.record import Record
-from tests.fakes import Script, ScriptedLM
 from tests.metrics.records import failure, record, search
-from tests.programs.shelf import TOWN, rules, shelf
 
 
 def cause(sample: Record) -> Cause:
@@ -159,45 +150,3 @@ def test_answer_kind_of_each_answer(kind: str, answers: str) -> None:
     assert {answer: answer_kind(answer) for answer in answers.split("|")} == dict.fromkeys(
         answers.split("|"), kind
     )
-
-
-# -- planted runs ----------------------------------------------------------------------------------
-
-
-def planted(program: RAGProgram, script: Script) -> Record:
-    """The record of a question over the shelf whose gold is Salt Road, then Orla Venn."""
-    gold = ["Salt Road", "Orla Venn"]
-    example = dspy.Example(
-        qid="q", question=TOWN, answers=["Harwick"], gold_pids=gold, support=[(p, 0) for p in gold]
-    )
-    lm = ScriptedLM(script)
-    with dspy.context(lm=lm, adapter=make_adapter("json", lm)):
-        return ask(program, example.with_inputs("question"))
-
-
-def react(*turns: tuple[str, str]) -> Record:
-    """A run of `react` that makes these turns, each a tool and what it is given."""
-    left = iter([
-        {"thought": "x", "answer": given * (tool == "finish"), "tool": tool, "argument": given}
-        for tool, given in turns
-    ])  # fmt: skip
-    return planted(ReActRAG(shelf(padding=30), k=1, backend="typed"), lambda asked: next(left))
-
-
-def test_cause_of_a_planted_mistake_is_that_mistake() -> None:
-    from_memory = rules(RetrievalDecision={"retrieve": False}, DirectAnswer={"answer": "Eastmere"})
-    named = ("search", "Salt Road novel about a caravan")
-    cases = {
-        "control/from_memory": planted(SelfRAG(shelf()), from_memory),
-        "control/no_search": planted(DirectRAG(shelf()), from_memory),
-        # Salt Road names Orla Venn, who was never searched; or was, and not found.
-        "control/too_few_steps": react(named, ("finish", "Eastmere")),
-        "retrieval/not_retrieved": react(
-            named, ("search", "Orla Venn Stone 7 lies on a beach Stone 7"), ("finish", "Eastmere")
-        ),
-        "reading/same_type": react(
-            named, ("search", "Orla Venn wrote, born in Harwick"), ("finish", "Eastmere")
-        ),
-    }
-    for expected, sample in cases.items():
-        assert cause(sample).name == expected, sample.searches
