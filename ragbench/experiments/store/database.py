@@ -117,7 +117,7 @@ class Store:
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._save_calls()
-        with contextlib.suppress(RunError, ValueError):  # Readers compute missing facts.
+        with contextlib.suppress(RunError, ValueError, sqlite3.Error):  # Readers compute them.
             self._add_facts()
             self._add_lost_facts()
         with self._writing:
@@ -264,8 +264,10 @@ class Store:
                 self._synced = now
             done = self._submit(statements, durable=is_durable)
         self._wait(done)
-        self._without_facts[record.qid] = record
-        if len(self._without_facts) >= _MOST_WAITING:
+        with self._filing:
+            self._without_facts[record.qid] = record
+            is_full = len(self._without_facts) >= _MOST_WAITING
+        if is_full:
             self._add_facts()
 
     def _add_facts(self) -> None:
