@@ -101,27 +101,6 @@ def test_a_reply_that_never_parses_is_an_error(name: str, calls: int) -> None:
     assert len(ledger.calls) == calls
 
 
-def untitled(schema: Any) -> Any:
-    """The schema without the titles that repeat the names of fields."""
-    if isinstance(schema, dict):
-        return {k: untitled(v) for k, v in schema.items() if k != "title"}
-    return schema
-
-
-def test_response_format_is_that_of_dspy_without_titles() -> None:
-    narrow = Grade.with_updated_fields("support", type_=Literal["full", "none"])
-    for signature in (Grade, narrow, Grade.with_instructions("Other."), Grade):
-        for schema in (True, False, True):
-            sent = []
-            for adapter in (make_adapter("json"), dspy.JSONAdapter()):
-                lm = ScriptedLM(schema=schema)
-                with dspy.context(lm=lm, adapter=adapter):
-                    dspy.Predict(signature)(passage="p")
-                sent.append(lm.asked[0].request.config.response_format)
-            assert sent[0] == untitled(sent[1])
-            assert (sent[0] is not None) == schema
-
-
 class Planned(dspy.Signature):
     """List the parts."""
 

@@ -22,7 +22,10 @@ def fails_first(kind: str, times: int = 1, **details: Any) -> Script:
     return lambda hit: Fault(kind, **details) if hit.number <= times else plausible(hit)
 
 
-@pytest.mark.parametrize("kind", ["429", "500", "reset", "truncated", "html", "empty", "wrong"])
+PASSING = ["429", "500", "reset", "truncated", "html", "empty", "wrong"]
+
+
+@pytest.mark.parametrize("kind", [*PASSING, "408", "409", "425", "498", "529"])
 def test_a_passing_fault_is_tried_again_and_the_attempts_are_filed(kind: str) -> None:
     with FakeServer(fails_first(kind, 2)) as server, open_ledger() as ledger:
         assert ask(lm_at(server, retries=0 if kind == "429" else 4)) == "some answer"

@@ -13,7 +13,7 @@ from ragbench.ledger import open_ledger
 from ragbench.lms.calls.refusals import classed, meaning, means_of, stated, table
 from ragbench.lms.factory import make_lm
 from tests.fake_server import FakeServer, Fault, Hit, plausible
-from tests.wire import ask, eval_towns, lm_at
+from tests.wire import eval_towns, lm_at
 
 #: Provider, status and words as they come, and what they mean.
 MEANINGS = [
@@ -300,14 +300,6 @@ def test_a_prompt_that_is_too_large_for_the_minute_is_cut_and_the_run_goes_on(
         ended, text = eval_towns(tmp_path, server, 6, "--workers", 1, "--patience", 2)
     assert ended == 0, text
     assert len(server.hits) < 20
-
-
-@pytest.mark.parametrize("status", ["408", "409", "425", "498", "529"])
-def test_what_passes_is_tried_again(status: str) -> None:
-    script = lambda hit: plausible(hit) if hit.number > 1 else Fault(status)  # noqa: E731
-    with FakeServer(script) as server, open_ledger() as ledger:
-        assert ask(lm_at(server)) == "some answer"
-    assert [call.attempts for call in ledger.calls] == [2]
 
 
 def test_different_words_and_refused_content_end_nothing() -> None:
