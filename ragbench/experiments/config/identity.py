@@ -162,11 +162,12 @@ def _settled(field: str, lm: str, api_base: str) -> str:
     """Return the adapter, or the backend of tool calls, that `auto` selects for this LM."""
     from ragbench.lms.adapters import adapter_name
     from ragbench.lms.factory import make_lm
-    from ragbench.programs.core.tools import settled_backend
 
-    settle: Callable[..., str] = settled_backend
-    if field == "adapter":
-        settle = adapter_name
+    settle: Callable[..., str] = adapter_name
+    if field != "adapter":
+        from ragbench.programs.core.tools import settled_backend  # slow to import
+
+        settle = settled_backend
     try:
         return settle("auto", make_lm(lm, api_base=api_base or None))
     except RagbenchError:  # which the run says before it asks anything
