@@ -38,12 +38,13 @@ def folders(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What is done from now on: databases opened, cards read, records parsed."""
+    """What is done from now on: databases opened, cards and facts read, records parsed."""
     counts = Counter[str]()
     connect, parse = sqlite3.connect, records.parse_record
 
     def counted(statement: str) -> None:
         counts["cards"] += "name = 'card'" in statement
+        counts["facts"] += "FROM facts" in statement
 
     def opened(*args: Any, **options: Any) -> sqlite3.Connection:
         counts["databases"] += 1
@@ -78,26 +79,27 @@ def test_a_command_opens_a_run_once_and_parses_each_record_once(
     command: Callable[[Sequence[Path]], object], runs: int, folders: list[Path], work: Counter[str]
 ) -> None:
     command(folders)
-    assert work == {"databases": runs, "cards": runs, "records": runs * QUESTIONS}
+    assert (work["databases"], work["cards"]) == (runs, runs)
+    assert work["records"] == runs * QUESTIONS
 
 
 @pytest.mark.parametrize(
     ("command", "runs"),
     [
         (lambda runs: reopen(runs[0]).stored(), 1),
-        (lambda runs: advice_report(advise(list(map(reopen, runs)))), 2),
-        (lambda runs: runs_report(list(map(reopen, runs)), by_group=True), 2),
-        (lambda runs: comparison_report(compare_all(list(map(reopen, runs)))), 2),
+        (lambda runs: show(advice_report(advise(list(map(reopen, runs))))), 2),
+        (lambda runs: show(runs_report(list(map(reopen, runs)), by_group=True)), 2),
+        (lambda runs: show(comparison_report(compare_all(list(map(reopen, runs))))), 2),
         (lambda runs: show(run_report(runs[0])), 1),
         (lambda runs: page_of(make_board(runs)), 2),
     ],
     ids=["summary", "advice", "groups", "compare", "show", "page"],
 )
-def test_a_command_of_means_parses_no_record(
+def test_a_command_of_means_parses_no_record_and_reads_facts_once(
     command: Callable[[Sequence[Path]], object], runs: int, folders: list[Path], work: Counter[str]
 ) -> None:
     command(folders)
-    assert work == {"databases": runs, "cards": runs}
+    assert work == {"databases": runs, "cards": runs, "facts": runs}
 
 
 def test_scoring_opens_a_run_once_to_read_and_once_to_write(

@@ -33,6 +33,8 @@ STORED_METRICS = (
     *JUDGED,
 )
 
+#: Scores that most records have, as one object each.
+_COMMON: Mapping[float | None, float] = {0.0: 0.0, 1.0: 1.0}
 _SCORES = {name: get_metric(name).score for name in STORED_METRICS}
 #: Metrics that are columns of the table `facts` too.
 _COLUMNS = ("gold_in_context", "all_recall", "cost_usd")
@@ -234,9 +236,9 @@ def stored_columns() -> Mapping[Column, Callable[[Facts], Any]]:
         varies_with: attrgetter("varies_with"),
     }
     for name, score in _SCORES.items():
-        columns[score] = _member("scores", name)
+        columns[score] = _score_of(name)
     for name, group in GROUPINGS.items():
-        columns[group] = _member("groups", name)
+        columns[group] = _group_of(name)
     return columns
 
 
@@ -252,5 +254,13 @@ def _shared_row(facts: Facts) -> QuestionRow:
     )
 
 
-def _member(field: str, name: str) -> Callable[[Facts], Any]:
-    return lambda facts: getattr(facts, field).get(name)
+def _score_of(name: str) -> Callable[[Facts], float | None]:
+    def score_of(facts: Facts) -> float | None:
+        score = facts.scores[name]
+        return _COMMON.get(score, score)
+
+    return score_of
+
+
+def _group_of(name: str) -> Callable[[Facts], Any]:
+    return lambda facts: facts.groups.get(name)

@@ -109,9 +109,11 @@ def make_board(
     get_metric(metric)
     folders, files = find_runs(paths)
     scores = {name: get_metric(name).score for name in dict.fromkeys([*METRICS, metric])}
-    spending = [get_metric(name).score for name in (*SPENDING, *paired.MEASURES.values())]
+    others = [
+        get_metric(name).score for name in ("answer_rate", *SPENDING, *paired.MEASURES.values())
+    ]
     columns: list[store.Column] = [
-        *scores.values(), *spending, *GROUPINGS.values(),
+        *scores.values(), *others, *GROUPINGS.values(),
         store.question_row, store.question, store.varies_with,
     ]  # fmt: skip
     runs = {}
