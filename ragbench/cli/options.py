@@ -54,10 +54,7 @@ def field_options(
         only: Names of the fields to include. Empty: all.
         without: Names of fields to omit.
     """
-    fields = []
-    for n in only or model.model_fields:
-        if n not in {*without}:
-            fields.append(n)
+    fields = [n for n in only or model.model_fields if n not in {*without}]
     return [field_option(n, model.model_fields[n], group) for n in fields]
 
 
@@ -73,9 +70,7 @@ def field_option(name: str, field: FieldInfo, group: str, *aliases: str) -> Call
         aliases: Further names of the option.
     """
     described = option_of(field)
-    flags = []
-    for alias in (name, *described.aliases, *aliases):
-        flags.append("--" + alias.replace("_", "-"))
+    flags = ["--" + alias.replace("_", "-") for alias in (name, *described.aliases, *aliases)]
     kind: Any = field.annotation
     if get_origin(kind) is not Literal and NoneType in get_args(kind):
         kind = next(choice for choice in get_args(kind) if choice is not NoneType)
@@ -200,10 +195,7 @@ def take_settings(model: type[K], owner: str, options: dict[str, Any], **overrid
 def _given(options: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     """Remove `fields` from `options` and return those that are set; a limit of 0 becomes None."""
     values = {name: options.pop(name, None) for name in fields}
-    entered = {}
-    for name, value in values.items():
-        if value not in (None, {}, ()):
-            entered[name] = value
+    entered = {name: value for name, value in values.items() if value not in (None, {}, ())}
     for name, value in entered.items():
         if name.endswith("limit") and value in (0, "0"):
             entered[name] = None

@@ -53,27 +53,18 @@ def set_defaults(ctx: click.Context, command: click.Command) -> None:
     path = settings_path()
     if path is None or ctx.resilient_parsing:
         return
-    options: set[str] = set()
-    for param in command.params:
-        if isinstance(param, click.Option) and param.name:
-            options.add(param.name)
+    options = {param.name for param in command.params if isinstance(param, click.Option)}
     values = _read(path)
     if "lm" not in options:  # the judge is a different LM
         for name in _OF_THE_LM:
             values.pop(name, None)
-    defaults = {}
-    for name in values.keys() & options:
-        defaults[name] = _typed(values[name])
-    ctx.default_map = defaults
+    ctx.default_map = {name: _typed(values[name]) for name in values.keys() & options}
 
 
 def taken(ctx: click.Context) -> set[str]:
     """Return the names of the options whose values come from the settings file."""
-    options = set()
-    for name in ctx.params:
-        if ctx.get_parameter_source(name) is ParameterSource.DEFAULT_MAP:
-            options.add(name)
-    return options
+    source = ctx.get_parameter_source
+    return {name for name in ctx.params if source(name) is ParameterSource.DEFAULT_MAP}
 
 
 def without_other_lm(values: dict[str, Any], typed: Mapping[str, Any]) -> dict[str, Any]:

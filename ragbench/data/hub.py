@@ -72,10 +72,7 @@ def hub_rows(spec: DataSettings) -> Iterator[Row]:
     """
     source, _ = source_of(spec)
     paths = fetched(spec)
-    paths_by_part = {}
-    for path in paths:
-        if path.stem in _PARTS:
-            paths_by_part[_PARTS[path.stem]] = path
+    paths_by_part = {_PARTS[path.stem]: path for path in paths if path.stem in _PARTS}
     if DATASETS.get(spec.dataset).hub:
         paths_by_part.pop("test", None)
     if not paths_by_part:

@@ -246,9 +246,7 @@ class _NewWords:
 
     def of_names(self, old_words: Iterable[str]) -> dict[str, str]:
         """Return a new word in lower case for each of `old_words`."""
-        words: dict[str, str] = {}
-        for name in old_words:
-            words[name] = self.make(len(name))
+        words: dict[str, str] = {name: self.make(len(name)) for name in old_words}
         for pair in _COUNTRIES.split(","):
             country, adjective = pair.split()
             if country in words or adjective in words:

@@ -282,10 +282,7 @@ def _random_path(
     at: Entity | str = start
     while len(path) < length and isinstance(at, Entity):
         is_last = len(path) == length - 1
-        steps = []
-        for n in graph.steps(at, back=back):
-            if is_last or n in _PHRASES:
-                steps.append(n)
+        steps = [n for n in graph.steps(at, back=back) if is_last or n in _PHRASES]
         if not steps:
             break
         path.append(dice.pick(steps))
