@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from ragbench.errors import LMUnavailableError
+from ragbench.experiments.cells.cell import Cell, repeat_cells
+from ragbench.experiments.cells.estimate import estimate_cells
 from ragbench.experiments.compare.spending import index_cost, index_lines, whole_cost
 from ragbench.experiments.config import RunConfig, make_config
 from ragbench.experiments.estimates import (
@@ -121,6 +123,20 @@ def test_pilot_keeps_first_records_and_narrows_the_estimate(
             rest += record.ledger.as_if
     assert rest.calls == len(server.hits) - asked
     assert holds(measured, calls=rest.calls, tokens=rest.all_tokens, cost=rest.cost_usd)
+
+
+def test_pilot_of_a_cell_measures_those_that_differ_in_form_or_repeat(
+    config: RunConfig, server: FakeServer
+) -> None:
+    cells = repeat_cells(Cell("", config), 2)
+    cells.append(Cell("form", config.but(form=True, out=cells[0].folder.parent / "form")))
+    cells.append(Cell("k", config.but(set={"k": 1}, out=cells[0].folder.parent / "k")))
+    lines = list(estimate_cells(cells[:3], pilot=3))
+    assert lines.count("  measured on 3 finished questions, 95 % interval") == 3
+    assert len(server.hits) == 3
+    assert lines[lines.index("in all, 3 cells") + 1] == "  calls   9"
+    lines = list(estimate_cells(cells))  # another setting costs something else
+    assert lines[lines.index("[4/4] k") + 2].startswith("  calls   4 to ")
 
 
 def test_question_cost_of_failed_questions_is_not_measured(
