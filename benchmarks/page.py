@@ -69,7 +69,8 @@ def _measure(path: Path, browser: str) -> None:
         page.wait_for_timeout(1000)
         filters = [page.evaluate(TIMED, ["#find", f"word{n}"]) for n in range(20)]
         filters += [page.evaluate(TIMED, ["#find", ""])]
-        filters += [page.evaluate(TIMED, ["#differ", on]) for on in (True, False) * 5]
+        buttons = ("#buttons button:last-child", "#buttons button:first-child") * 5
+        filters += [page.evaluate(TIMED, [button, None]) for button in buttons]
         metric = [page.evaluate(TIMED, ["#metric", name]) for name in ("em", "f1")]
         clicks = [page.evaluate(TIMED, ["#list tbody button", None]) for _ in range(5)]
         for name, taken in (
