@@ -4,7 +4,7 @@ A prompt states each field once, with its type and description. DSPy's own messa
 times (description, structure, JSON schema), which was a third of all prompts. A nested type is a
 list of its fields, and only a type without a plain description is written as its JSON schema.
 
-A reply is read as in DSPy. Values that DSPy refuses are repaired (`values`), and each repair is
+A reply is read as in DSPy. Values that DSPy refuses are repaired (`read_value`), and each repair is
 counted as `label_repair`. If a field appears more than once, its last section counts. If a chat
 answer cannot be read, the LM is called a second time for JSON, and the ledger files that call as
 a fallback.
