@@ -12,11 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
-import mcp
 import pytest
-import uvicorn
 
 from ragbench.data import DataSettings, load_dataset
 from ragbench.experiments.cells.sweep_file import load_sweep
@@ -69,6 +66,8 @@ def test_it_runs_from_the_first_cell_to_the_last(
 def test_a_compiled_program_is_served_over_http(
     server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import uvicorn
+
     Path("contracts").mkdir()
     Path("contracts/lease.txt").write_text("The notice is three months.\n")
     places = {"PROGRAM": COMPILED, "DOCS": "contracts"}
@@ -113,6 +112,9 @@ def test_prompts_of_a_compiled_program_are_written_as_messages(
 def test_mcp_server_evaluates_until_its_limit_of_calls(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import anyio
+    import mcp
+
     env = {name: os.environ[name] for name in ("PATH", "RAGBENCH_CACHE")}
     env |= {"OPENAI_API_KEY": "sk-of-the-test", "PYTHONPATH": str(FOLDER.parent)}
     words = [str(FOLDER / "mcp_server.py"), f"openai/fake@{server.url}", "3"]

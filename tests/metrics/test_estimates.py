@@ -4,9 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import statsmodels.api as sm
 from scipy import stats
 from scipy.special import stdtrit
 
@@ -81,6 +79,8 @@ def test_interval_of_bounded_scores_stays_within_the_bounds() -> None:
 
 
 def test_cluster_robust_standard_error_equals_statsmodels() -> None:
+    import statsmodels.api as sm
+
     rng = np.random.default_rng(4)
     groups = np.repeat(np.arange(20), 5)
     x = rng.normal(size=20)[groups] + rng.normal(size=100)
@@ -192,6 +192,9 @@ def test_seeds_as_a_random_effect_by_hand() -> None:
 def test_seeds_differ_by_the_two_way_f_test() -> None:
     _, b = two_way(5, 40, 0.1, 3)
     rows = [(seed, q, b[seed, q]) for seed in range(5) for q in range(40)]
+    import pandas as pd
+    import statsmodels.api as sm
+
     frame = pd.DataFrame(rows, columns=["seed", "q", "y"])
     table = sm.stats.anova_lm(sm.formula.ols("y ~ C(seed) + C(q)", frame).fit())
     assert p_seeds_alike(b) == pytest.approx(float(table.loc["C(seed)", "PR(>F)"]))

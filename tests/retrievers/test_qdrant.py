@@ -12,9 +12,6 @@ from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import WordEmbedder, make_corpus, random_texts
 from tests.retrievers.wire import Wire, serving
 
-pytest.importorskip("qdrant_client", reason="the client of Qdrant is not installed")
-from qdrant_client import QdrantClient, models
-
 CORPUS = make_corpus(random_texts(300, seed=41, vocabulary=400))
 QUERIES = random_texts(25, seed=42, vocabulary=400, length=5)
 KEY = "canary 9f3a harbour"
@@ -38,7 +35,8 @@ class Qdrant:
     url: str
 
     def __init__(self) -> None:
-        self.engine = QdrantClient(":memory:")
+        client = pytest.importorskip("qdrant_client", reason="Qdrant's client is not installed")
+        self.engine, self.models = client.QdrantClient(":memory:"), client.models
         self.fault: Callable[[str], Any] = lambda path: None
 
     def __call__(self, path: str, body: Any) -> Any:
@@ -51,18 +49,18 @@ class Qdrant:
             case "exists":
                 return {"exists": self.engine.collection_exists(name)}
             case "":
-                asked = models.CreateCollection(**body)
+                asked = self.models.CreateCollection(**body)
                 words = asked.sparse_vectors
                 return self.engine.create_collection(name, asked.vectors or {}, words)
             case "points":
-                self.engine.upsert(name, [models.PointStruct(**one) for one in body["points"]])
+                self.engine.upsert(name, [self.models.PointStruct(**one) for one in body["points"]])
                 return {"operation_id": 0, "status": "completed"}
             case "points/count":
                 return {"count": self.engine.count(name, exact=body["exact"]).count}
             case "points/query/batch":
                 for one in body["searches"]:
                     one.pop("params", None)  # the engine warns of what has no effect in it
-                asked_for = [models.QueryRequest(**one) for one in body["searches"]]
+                asked_for = [self.models.QueryRequest(**one) for one in body["searches"]]
                 found = self.engine.query_batch_points(name, asked_for)
                 return [one.model_dump(mode="json") for one in found]
 
@@ -130,7 +128,7 @@ def test_a_collection_is_found_again_and_filled_again_where_points_are_gone(
     assert made().search_many(QUERIES, k=7) == expected
     server.engine.delete_collection(facts["collection"])
     assert made().search_many(QUERIES, k=7) == expected
-    server.engine.upsert(facts["collection"], [models.PointStruct(id=600, vector={})])
+    server.engine.upsert(facts["collection"], [server.models.PointStruct(id=600, vector={})])
     with pytest.raises(DataError, match="has 301 points for 300 passages; delete it there"):
         made()
 
