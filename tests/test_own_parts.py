@@ -368,7 +368,7 @@ def length(example: dspy.Example, prediction: dspy.Prediction, trace: Any = None
 
 def test_runs_are_compared_by_metrics_of_ones_own() -> None:
     short, long = (rb.evaluate(Returns(text), ASKED, lm=unasked()) for text in ("Po", "Rhone"))
-    found = short.compare(long, metrics=["f1", length])
+    found = rb.compare(short, long, metrics=["f1", length])
     [score] = [value for name, value in found.scores.items() if "length" in name]
     assert score.difference == pytest.approx(0.3)
     with pytest.raises(ConfigError, match="give a list"):
