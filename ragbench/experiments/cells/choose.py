@@ -23,7 +23,6 @@ from ragbench.experiments.choose.racing import Elimination, Floats, Race, Rule
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import clusters_of
 from ragbench.experiments.runs.summary import GOLD_IN_CONTEXT, Evaluation
-from ragbench.experiments.store import locked
 from ragbench.metrics import get_metric
 from ragbench.metrics.stats.estimates import codes_of
 
@@ -110,7 +109,7 @@ def choose(
     scheduler.outcomes = {cell.folder: Outcome(cell) for cell in cells}
     examples = scheduler.build(cells[0]).examples
     stream = field.start(examples, find_clusters(examples))
-    with locked(folder):
+    with scheduler.working():
         try:
             for block in blocks(field.clusters):
                 for name in field.running():

@@ -10,7 +10,6 @@ from ragbench.experiments.cells.cell import Cell
 from ragbench.experiments.cells.scheduler import Scheduler
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import locked
 
 
 def run_repeats(cells: Sequence[Cell], watch: ProgressListener = SILENT) -> list[Evaluation]:
@@ -22,7 +21,7 @@ def run_repeats(cells: Sequence[Cell], watch: ProgressListener = SILENT) -> list
     """
     scheduler = Scheduler(cells[0].folder.parent, "repeats", watch)
     evaluations: list[Evaluation] = []
-    with locked(scheduler.folder):
+    with scheduler.working():
         for number, cell in enumerate(cells, start=1):
             outcome = scheduler.run(cell, f"repeat {number} of {len(cells)}")
             evaluations.append(outcome.run or outcome.finished())

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.context import RunContext, ready, same_retrieval
 from ragbench.experiments.runs.runner import run
 from ragbench.experiments.runs.summary import HEADLINE
+from ragbench.experiments.store import locked
 from ragbench.lms.calls import Limits, spending
 from ragbench.logs import get
 from ragbench.redact import redact
@@ -68,7 +71,7 @@ class Contexts:
 
 
 class Scheduler(Contexts):
-    """Runs cells and writes `experiment.json` after each.
+    """Runs cells and writes `experiment.json`, at most once a second while they run.
 
     Cells that share a compile try it once.
     """
@@ -98,7 +101,19 @@ class Scheduler(Contexts):
         self._watch = watch
         self._isolated = isolated
         self._on_message = on_message or (lambda line: watch.say(f"  {line}"))
+        self._unwritten = False
+        self._written_at = -math.inf
         self._compiled: dict[Path | None, Exception | None] = {}
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Lock the folder of the experiment, and write its cells at the end, also by an error."""
+        with locked(self.folder):
+            try:
+                yield
+            finally:
+                if self._unwritten:
+                    self.write({})
 
     def write(self, results: Mapping[str, Any], stopped_by: str | None = None) -> None:
         """Write `experiment.json`.
@@ -109,6 +124,8 @@ class Scheduler(Contexts):
         """
         outcomes = self.outcomes.values()
         write_experiment(self.folder, self._kind, outcomes, results, stopped_by)
+        self._unwritten = False
+        self._written_at = time.monotonic()
 
     def run(
         self, cell: Cell, title: str, questions: Sequence[dspy.Example] | None = None
@@ -124,7 +141,9 @@ class Scheduler(Contexts):
             Its state; an error is in it, not raised.
         """
         outcome = self.outcomes[cell.folder] = self._outcome(cell, title, questions)
-        self.write({})
+        self._unwritten = True
+        if time.monotonic() - self._written_at > 1:
+            self.write({})
         words = f" ({outcome.reason})" if outcome.reason else ""
         if outcome.run and not words:
             summary = outcome.run.summary

@@ -15,7 +15,6 @@ from ragbench.experiments.cells.sweep_file import Sweep, missing_file
 from ragbench.experiments.compare.contrasts import Contrast, compare_arms
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import locked
 from ragbench.lms.calls import limit_reached
 from ragbench.metrics import Method
 
@@ -70,7 +69,7 @@ def run_sweep(sweep: Sweep, watch: ProgressListener = SILENT) -> SweepResult:
     for cell in sweep.cells:
         reason = "" if cell in runnable else f"{missing_file(cell)} is missing"
         scheduler.outcomes[cell.folder] = Outcome(cell, reason=reason)
-    with locked(sweep.folder):
+    with scheduler.working():
         for number, cell in enumerate(sweep.cells, start=1):
             if cell in runnable:
                 scheduler.run(cell, f"[{number}/{len(sweep.cells)}] {cell.label}")

@@ -29,7 +29,6 @@ from ragbench.experiments.outcomes import described
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.clusters import mean_of_run
 from ragbench.experiments.runs.summary import Evaluation
-from ragbench.experiments.store import locked
 from ragbench.record import add_up
 
 FRONT = "front"
@@ -185,7 +184,7 @@ def tune(config: RunConfig, settings: TuneConfig, watch: ProgressListener = SILE
     study = optuna.create_study(directions=ways)
     trials = 0
     stopped = ""
-    with locked(folder):
+    with search.scheduler.working():
         watch.say(f"settings: {', '.join(search.space)}")
         default = search.run({}, "before the search")
         if default is None:

@@ -33,7 +33,6 @@ from ragbench.experiments.compile import OnMessage
 from ragbench.experiments.config import CompileConfig, RunConfig
 from ragbench.experiments.progress import SILENT, ProgressListener
 from ragbench.experiments.runs.summary import Evaluation, reopen
-from ragbench.experiments.store import locked
 
 
 def run_verdict(
@@ -67,7 +66,7 @@ def run_verdict(
         outcome = scheduler.run(cell, cell.label)
         arms.setdefault(cell.arm, []).append(outcome.finished())
 
-    with locked(folder):
+    with scheduler.working():
         for cell in cells:
             run(cell)
         votes = 0
@@ -84,6 +83,7 @@ def run_verdict(
             except StoppedError as stop:
                 on_message(f"the verdict is without the arm at equal cost: {stop}")
                 votes = 0
+        scheduler.write({})
         verdict = _assembled(folder, Design(votes, tuple(request.metrics), request.margin))
         scheduler.write(verdict.to_dict())
         return verdict
