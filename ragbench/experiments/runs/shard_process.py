@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from threading import Semaphore
 from typing import Any
 
 from pydantic import BaseModel
@@ -48,12 +49,15 @@ class Job:
 class _SentStore(Store):
     """A store whose transactions the command's process commits."""
 
-    def __init__(self, job: Job, send: Send) -> None:
+    def __init__(self, job: Job, send: Send, committed: Semaphore | None) -> None:
         super().__init__(job.config.folder(), job.card)
         self._send = send
+        self._committed = committed
 
     def _commit(self, statements: Sequence[Statement], *, durable: bool) -> BaseException | None:
         self._send(("commit", statements, durable))
+        if self._committed is not None:
+            self._committed.acquire()
         return None
 
     def file_call(self, qid: str, call: Call) -> None:
@@ -62,13 +66,8 @@ class _SentStore(Store):
         super().file_call(qid, call)
 
 
-def run_shard(job: Job, send: Send) -> None:
-    """Run the questions of `job`, and send the error that ended them, if any.
-
-    Args:
-        job: Work of the shard.
-        send: Receiver of the messages.
-    """
+def _run_shard(job: Job, send: Send, committed: Semaphore | None) -> None:
+    """Run the questions of `job`, and send the error that ended them, if any."""
 
     def on_record(record: Record) -> None:
         send(("record", replace(record)))  # without its memo, which another thread may fill
@@ -82,7 +81,7 @@ def run_shard(job: Job, send: Send) -> None:
         with log_to(job.config.folder() / LOG), spending(job.limits):
             run_context = ready(job.config)
             todo = [example for example in run_context.examples if example.qid in job.qids]
-            store = _SentStore(job, send)
+            store = _SentStore(job, send, committed)
             # The command's process reports a reached limit.
             with run_context.active(), store, suppress(StoppedError):
                 prepare(run_context, todo, store)
@@ -92,15 +91,20 @@ def run_shard(job: Job, send: Send) -> None:
         send(("error", kind(str(error))))
 
 
-def stream_shard(job: Job) -> Iterator[Message]:
-    """Yield the messages of a shard, in a process of Ray."""
-    allow_calls()  # The process may have run another shard before.
+def stream_shard(job: Job, committed: Semaphore | None = None) -> Iterator[Message]:
+    """Yield the messages of a shard. Its threads only put them into a queue.
+
+    Args:
+        job: Work of the shard.
+        committed: Semaphore that the caller releases after each commit. None: do not wait.
+    """
+    allow_calls()  # A process of Ray may have run another shard before.
     signal.signal(signal.SIGINT, lambda *_: stop_all())  # so Ray tells it to stop
     sent: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
 
     def run() -> None:
         try:
-            run_shard(job, sent.put)
+            _run_shard(job, sent.put, committed)
         finally:
             sent.put(None)
 
@@ -120,21 +124,18 @@ def main() -> None:
     for pipe in pipes:
         if pipe is not own:
             pipe.close()
-    sending = threading.Lock()
-
-    def send(message: Message) -> None:
-        try:
-            with sending:
+    try:
+        with own:
+            job = own.recv()
+            signal.signal(signal.SIGTERM, lambda *_: stop_all())
+            committed = Semaphore(0)
+            for message in stream_shard(job, committed):
                 own.send(message)
                 if message[0] == "commit":
                     own.recv()
-        except (EOFError, OSError):  # The command was killed.
-            os._exit(1)
-
-    with own, suppress(EOFError):  # The command ended without a run.
-        job = own.recv()
-        signal.signal(signal.SIGTERM, lambda *_: stop_all())
-        run_shard(job, send)
+                    committed.release()
+    except (EOFError, OSError):  # The command ended.
+        os._exit(1)
     with suppress(ChildProcessError):  # The first process waits for those that it forked.
         while True:
             os.wait()
