@@ -191,34 +191,26 @@ def test_tables_show_what_was_paid_beside_the_list_price(paid: Paid, server: Fak
     assert summary["intervals"].keys() == first.summary.scores.keys()
 
 
-def test_a_price_given_later_holds_for_what_was_asked(paid: Paid, server: FakeServer) -> None:
-    server.script = lambda hit: caching(replace(hit, number=hit.number + 1))
-    assert paid("run", price=None).summary.as_if.cost_usd is None
-    priced = paid("run")
-    cached = paid("again")  # every reply is one that had no price
-    assert len(server.hits) == 4
-    assert paid("run", price=None).summary == priced.summary
-    for found in (priced, cached, reopen(priced.folder)):
-        assert found.summary.as_if.cost_usd == pytest.approx(4 * 0.0012)
-    assert priced.summary.billed.cost_usd == pytest.approx(4 * 0.0012 - 3 * 0.0006)
-    assert cached.summary.billed.cost_usd == 0
-
-
-def test_the_price_of_a_run_holds_for_its_replies_from_the_cache_and_in_its_database(
+def test_a_price_holds_for_what_was_asked_for_replies_from_the_cache_and_in_the_database(
     paid: Paid, server: FakeServer
 ) -> None:
     server.script = lambda hit: caching(replace(hit, number=hit.number + 1))
     sums = "SELECT round(sum(cost_usd), 9) FROM answers"
-    paid("run")
-    for out, price, usd in (
-        ("dear", "in=100,out=200", 4 * 0.12),
-        ("run", "in=100,out=200", 4 * 0.12),
-        ("run", "in=1,out=2", 4 * 0.0012),
-        ("unpriced", None, None),
+    cheap, dear = "in=1,out=2,cached=0.25", "in=100,out=200"
+    for out, price, usd, billed in (
+        ("run", None, None, None),
+        ("run", cheap, 4 * 0.0012, 4 * 0.0012 - 3 * 0.0006),
+        ("again", cheap, 4 * 0.0012, 0),  # every reply is one that had no price
+        ("run", None, 4 * 0.0012, 4 * 0.0012 - 3 * 0.0006),
+        ("dear", dear, 4 * 0.12, 0),
+        ("run", dear, 4 * 0.12, None),
+        ("unpriced", None, None, None),
     ):
         found = paid(out, price=price)
         expected = None if usd is None else pytest.approx(usd)
-        assert found.summary.as_if.cost_usd == reopen(found.folder).summary.as_if.cost_usd
-        assert found.summary.as_if.cost_usd == expected
+        for each in (found, reopen(found.folder)):
+            assert each.summary.as_if.cost_usd == expected
+            if billed is not None:
+                assert each.summary.billed.cost_usd == pytest.approx(billed)
         assert query(found.folder, sums) == [(expected,)]
     assert len(server.hits) == 4

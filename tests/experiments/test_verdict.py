@@ -261,9 +261,7 @@ def test_a_table_shows_the_questions_asked_for(typed: World) -> None:
     assert "| 12 |" in ragbench("show run")
 
 
-@pytest.mark.parametrize(
-    ("unreadable", "warns", "code"), [(1, False, 0), (6, True, 3)]
-)
+@pytest.mark.parametrize(("unreadable", "warns", "code"), [(1, False, 0), (6, True, 3)])
 def test_replies_that_cannot_be_read_are_no_success(
     unreadable: int, warns: bool, code: int, typed: World
 ) -> None:
