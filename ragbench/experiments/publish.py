@@ -89,14 +89,10 @@ def verify(path: Path, claims: Mapping[str, str] | None = None) -> tuple[int, li
         raise DataError(f"{path} is not a bundle: {error.strerror or error}") from None
     files, stated, problems = unpack(data)
     with tempfile.TemporaryDirectory() as folder:
-        computed = figures_of(_open_runs(files, Path(folder), problems))
-    figures: dict[str, Any] = {}
-    for name, row in computed.items():
-        figures |= {f"{name}.{key}": value for key, value in row.items()}
-    own = {f"{name}.{key}": value for name, row in stated.items() for key, value in row.items()}
+        figures = _flat(figures_of(_open_runs(files, Path(folder), problems)))
+    own = _flat(stated)
     for address in dict.fromkeys([*figures, *own]):
-        states = json.dumps(own.get(address, _ABSENT))
-        gives = json.dumps(figures.get(address, _ABSENT))
+        states, gives = (json.dumps(side.get(address, _ABSENT)) for side in (own, figures))
         if states != gives:
             problems.append(f"{address}: the bundle states {states}, and the records give {gives}")
     for address, text in (claims or {}).items():
@@ -107,6 +103,11 @@ def verify(path: Path, claims: Mapping[str, str] | None = None) -> tuple[int, li
         if not isinstance(value, int | float) or f"{value:.{decimals}f}" != text:
             problems.append(f"{address}: {text} is claimed, and the records give {value}")
     return len(figures), problems
+
+
+def _flat(figures: Figures) -> dict[str, Any]:
+    """Return each figure by `RUN.FIGURE`."""
+    return {f"{name}.{key}": value for name, row in figures.items() for key, value in row.items()}
 
 
 def figures_of(runs: Mapping[str, Evaluation]) -> dict[str, dict[str, Any]]:
