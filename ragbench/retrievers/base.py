@@ -200,7 +200,11 @@ class Retriever(ABC):
         Args:
             positions: Positions of the passages in the corpus, in order.
         """
-        small = type(self)(self.corpus.subset(positions), checked=self.settings)
+        if type(self).__init__ is Retriever.__init__:
+            settings = {"checked": self.settings}
+        else:  # It may take its settings by name.
+            settings = self.settings.model_dump()
+        small = type(self)(self.corpus.subset(positions), **settings)
         if self.parts:
             small.parts = tuple(inner.restrict(positions) for inner in self.parts)
         return small

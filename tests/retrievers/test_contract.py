@@ -2,12 +2,14 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from ragbench.passages import Passage
 from ragbench.programs.graph_search import GraphSearch
 from ragbench.retrievers import RETRIEVERS, Corpus, Retriever, make_retriever
+from ragbench.retrievers.bm25 import BM25
 from ragbench.retrievers.store import IndexStore
 from tests.retrievers.conftest import make_corpus, random_texts
 
@@ -82,6 +84,16 @@ def test_restrict_searches_only_those_passages(spec: str) -> None:
     assert [(h.pid, h.score) for h in hits] == [
         (h.pid, pytest.approx(h.score, abs=1e-6)) for h in direct
     ]
+
+
+def test_restrict_of_a_subclass_with_named_settings_passes_them_by_name() -> None:
+    class Titled(BM25):
+        def __init__(self, corpus: Corpus, k1: float = 0.9, **settings: Any) -> None:
+            super().__init__(corpus, k1=k1, **settings)
+            self.given = k1
+
+    small = Titled(make_corpus(random_texts(9, seed=3)), k1=1.7).restrict([5, 2])
+    assert (small.given, small.settings.k1, len(small.corpus)) == (1.7, 1.7, 2)
 
 
 #: rank-bm25 finds nothing by words that most passages have.
