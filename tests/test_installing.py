@@ -55,11 +55,8 @@ def test_extras_that_texts_name_exist() -> None:
     assert set(listed) == extras - {"dev"}
 
 
-def test_install_names_a_checkout() -> None:
-    assert "pip install '.[local]'" in INSTALL.format(extra="local")
-
-
 def test_metadata_is_complete() -> None:
+    assert "pip install '.[local]'" in INSTALL.format(extra="local")
     assert {"authors", "keywords", "classifiers"} <= PROJECT.keys()
     assert "ray" not in str(PROJECT["optional-dependencies"]["dev"])
     citation = (ROOT / "CITATION.cff").read_text("utf-8")

@@ -145,17 +145,9 @@ def test_optimizers_see_every_input_and_the_names_of_the_person(
     assert all("a child" in hit.prompt or "a judge" in hit.prompt for hit in server.hits)
 
 
-def test_a_run_says_that_it_was_stopped_and_has_its_records_in_the_order_asked(
-    server: FakeServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_records_are_in_the_order_of_the_examples(server: FakeServer) -> None:
     rows = [dspy.Example(question=f"Which river {n}?", answer="Po") for n in range(6)]
-    asked = ("direct", rows)
-    run = rb.evaluate(*asked, lm=model(server), max_calls=2, workers=1)
-    assert not run.complete
-    assert "stopped by --max-calls 2: 2 of 6 answered" in capsys.readouterr().err
-    server.script = lambda hit: "Po" if hit.number % 2 else "[[ ## answer ## ]]\nPo"
-    run = rb.evaluate(*asked, lm=model(server), workers=4)
-    assert run.complete
+    run = rb.evaluate("direct", rows, lm=model(server), workers=4)
     assert [record.question for record in run.records] == [row.question for row in rows]
 
 
@@ -228,13 +220,10 @@ class Brings(dspy.Module):
         return self.ask(question=question)
 
 
-@pytest.mark.parametrize("address", ["", "@"])
-def test_an_lm_that_a_module_brings_has_the_price_that_is_given_for_it(
-    address: str, server: FakeServer
-) -> None:
+def test_an_lm_that_a_module_brings_has_the_price_that_is_given_for_it(server: FakeServer) -> None:
     row = dspy.Example(question="Which river?", answer="Po")
     lm = model(server)
-    name = f"openai/big@{server.url}" if address else "openai/big"
+    name = f"openai/big@{server.url}"
     run = rb.evaluate(Brings(server.url), [row], lm=lm, price_for={name: "in=10,out=20"})
     [hit] = server.hits
     spent = run.records[0].ledger.as_if
