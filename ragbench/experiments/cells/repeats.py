@@ -1,6 +1,6 @@
 """Repeats of a run: one cell `r1`, `r2`, ... for each repeat, pooled by readers.
 
-Its number is part of a repeat's identity, its seeds and its cached replies. The first repeat equals
+Its number decides the identity, the seeds and the cached replies of a repeat. The first one equals
 the plain run and shares the cache with it. All repeats share the index.
 """
 
