@@ -117,15 +117,6 @@ def test_a_prompt_model_that_fails_loses_one_proposal_not_the_compile(tmp_path: 
 # -- data
 
 
-def test_the_teacher_is_not_shown_the_answer_it_is_asked_for(tmp_path: Path) -> None:
-    """A labelled demonstration of the question being bootstrapped would give it away."""
-    lm = scripted()
-    compiled("bootstrap", tmp_path, lm, knobs={"bootstrapped": 10, "labeled": 10})
-    for asked in lm.asked:
-        own = f"Who is the mayor of Town {town(asked)}?"
-        assert asked.prompt.count(own) == 1, "the question is among its own demonstrations"
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
