@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -159,20 +160,28 @@ class Qdrant(Hybrid):
                     search = {"query": vectors[known[row]], "using": side, "limit": depth}
                     searches.append({**search, "params": walk})
                 route = "/points/query/batch"
-                rankings += self._ask("POST", route, {"searches": searches}, self._read)
+                read = partial(self._read, len(searches))
+                rankings += self._ask("POST", route, {"searches": searches}, read)
             return rankings
 
         found = whole_ties(find, len(known), k, min(len(self.corpus), _DEEPEST))
         hits = dict(zip(known, found, strict=True))
         return [hits.get(i, []) for i in range(len(vectors))]
 
-    def _read(self, result: Any) -> list[Found]:
-        """Return positions and scores of rankings.
+    def _read(self, searches: int, result: Any) -> list[Found]:
+        """Return positions and scores of the rankings of `searches` searches.
+
+        Args:
+            searches: Number of searches.
+            result: Rankings in the reply.
 
         Raises:
-            ValueError: A point is not a passage, occurs twice or has no finite score.
+            ValueError: A ranking is missing, or a point is not a passage, occurs twice or has no
+                finite score.
         """
         n = len(self.corpus)
+        if len(result) != searches:
+            raise ValueError(f"{len(result)} rankings for {searches} searches")
         rankings = []
         for ranking in result:
             hits = {point["id"]: point["score"] for point in ranking["points"]}

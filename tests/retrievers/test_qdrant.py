@@ -169,16 +169,17 @@ def test_qdrant_if_the_server_is_unusable_has_a_one_line_error(
 
 
 @pytest.mark.parametrize(
-    "points",
+    "rankings",
     [
-        [{"id": 600, "version": 0, "score": 1.0}],
-        [{"id": 1, "version": 0, "score": float("nan")}],
-        [{"id": 1, "version": 0, "score": 1.0}] * 2,
+        [],  # fewer than searches
+        [[{"id": 600, "version": 0, "score": 1.0}]],
+        [[{"id": 1, "version": 0, "score": float("nan")}]],
+        [[{"id": 1, "version": 0, "score": 1.0}] * 2],
     ],
 )
-def test_qdrant_if_the_reply_is_invalid_has_no_ranking(server: Qdrant, points: Any) -> None:
+def test_qdrant_if_the_reply_is_invalid_has_no_ranking(server: Qdrant, rankings: Any) -> None:
     retriever = make_retriever("qdrant", CORPUS, url=server.url).build()
-    body = {"result": [{"points": points}]}
+    body = {"result": [{"points": points} for points in rankings]}
     server.fault = lambda path: (200, body) if path.endswith("/query/batch") else None
     with pytest.raises(LMSetupError, match="does not answer as Qdrant does"):
         retriever.search("w1", k=3)
