@@ -100,18 +100,23 @@ class Postings:
         shape = (len(self.words), n)
         return csr_matrix((self.data, self.indices, self.indptr), shape=shape).tocsc()
 
-    def search(self, words: Sequence[str], n: int, k: int) -> Hits:
+    def search(
+        self, words: Sequence[str], n: int, k: int, scores: npt.NDArray[np.float32] | None = None
+    ) -> Hits:
         """Rank passages by the sum of their weights.
 
         Args:
             words: Words of the query, with repeats.
             n: Number of passages.
             k: Maximum number of hits.
+            scores: Array of shape (n,) to overwrite. None: a new array.
 
         Returns:
             Positions and scores, best first.
         """
-        scores = np.zeros(n, dtype=np.float32)
+        if scores is None:
+            scores = np.empty(n, dtype=np.float32)
+        scores.fill(0)
         for place in self.places(words):
             held = slice(*self.indptr[place : place + 2])
             np.add.at(scores, self.indices[held], self.data[held])
@@ -201,6 +206,8 @@ class BM25(Ranking):
     index_version = 5
 
     postings: Postings | None = None  # remains None if no passage has words
+    #: Scores of all passages, reused: 20 MB for 5 million passages, and new memory is slow.
+    _scores: npt.NDArray[np.float32] | None = None
 
     def words(self, text: str) -> list[str]:
         """Split `text` into the words that are indexed."""
@@ -213,8 +220,12 @@ class BM25(Ranking):
         if self.postings is None:
             return [[] for _ in queries]
         n = len(self.corpus)
-        with self._lock:  # one array of all scores at a time, 20 MB for 5 million passages
-            return [self.postings.search(self.words(query), n, k) for query in queries]
+        with self._lock:
+            if self._scores is None:
+                self._scores = np.empty(n, dtype=np.float32)
+            return [
+                self.postings.search(self.words(query), n, k, self._scores) for query in queries
+            ]
 
     def _make(self, progress: Progress | None) -> None:
         def counted() -> Iterator[list[str]]:
