@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import copy_context
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from typing import Any, TypeVar
 
 import dspy
@@ -123,16 +124,24 @@ def map_concurrently(
     """
     if not items:
         return []
+    numbers = count(1)
+    telling = threading.Lock()
+
+    def told(item: Item) -> Result:
+        result = function(item)
+        if progress:
+            with telling:  # Before the thread's next item, whose calls are not of those done.
+                progress(next(numbers), len(items), stage)
+        return result
+
     workers = min(len(items), max(int(dspy.settings.get("num_threads") or 1), 1))
     with ThreadPoolExecutor(workers, thread_name_prefix="index") as pool:
         futures = []
         for item in items:
-            futures.append(pool.submit(copy_context().run, function, item))
+            futures.append(pool.submit(copy_context().run, told, item))
         try:
-            for done, future in enumerate(as_completed(futures), start=1):
+            for future in as_completed(futures):
                 future.result()
-                if progress:
-                    progress(done, len(items), stage)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
