@@ -25,6 +25,7 @@ from ragbench.experiments.artifacts import (
     write_sidecar,
 )
 from ragbench.experiments.config import compiled_digest, make_config
+from ragbench.experiments.runs import compiled as compiled_runs
 from ragbench.programs.core.program import RAGProgram
 from tests.optimizers.world import TRAIN, VAL, program
 
@@ -171,3 +172,10 @@ def test_two_banks_of_one_state_are_two_programs_an_edited_one_is_refused(tmp_pa
     assert "bank.json was changed after it was compiled" in refused(one)
     (one / "bank.json").unlink()
     assert "no bank.json; copy the whole folder" in refused(one)
+
+
+def test_option_of_a_compiled_folder_shows_numbers_and_hides_texts() -> None:
+    given = {"k1": "1.5", "b": 0.4, "url": "http://127.0.0.1:9", "file": "1.py"}
+    shown = " ".join(compiled_runs._option("retriever_set", given))
+    numbers = "--retriever-set k1=1.5 --retriever-set b=0.4"
+    assert shown == f"{numbers} --retriever-set url=... --retriever-set file=..."

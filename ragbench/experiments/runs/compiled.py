@@ -106,10 +106,15 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, Mapping):
         options = []
         for key, inner in value.items():
-            is_shown = name == "set" or isinstance(inner, int | float)
+            is_shown = name == "set" or isinstance(inner, bool) or _is_number(str(inner))
             options += [flag, shlex.quote(f"{key}={inner}" if is_shown else f"{key}=...")]
         return options
     return [flag, shlex.quote(str(value)) if _is_harmless(name, value) else "..."]
+
+
+def _is_number(text: str) -> bool:
+    """Return True if `text` is a decimal number."""
+    return re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", text) is not None
 
 
 def _is_harmless(name: str, value: Any) -> bool:
