@@ -52,8 +52,7 @@ def compare_command(
     """Compare RUNS with the first: paired differences, intervals, tests and a verdict.
 
     To compare metrics of a judge or an attribution, run `ragbench score` on all runs first. A run
-    with repeats (`ragbench eval --repeats`) is compared by all of its repeats, and the output
-    states whether more repeats or more questions would narrow the interval.
+    with repeats (`ragbench eval --repeats`) is compared by all of its repeats.
     """
     from ragbench.experiments.compare.comparisons import check_gate, compare_all
     from ragbench.experiments.report.comparison import comparison_report

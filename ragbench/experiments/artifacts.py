@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import platform
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -145,8 +146,9 @@ def fields_of(program: RAGProgram) -> dict[str, str]:
     return fields
 
 
+@cache
 def versions() -> dict[str, str]:
-    """Return the installed versions of the packages that affect a compile."""
+    """Return the installed versions of the packages that affect a run or a compile."""
     installed = {}
     for name in ("dspy", "gepa", "optuna", "numpy"):
         with contextlib.suppress(PackageNotFoundError):

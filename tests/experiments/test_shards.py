@@ -106,6 +106,17 @@ def test_a_limit_of_spending_is_one_for_all(run: Run) -> None:
     assert not found.progress.complete
 
 
+def test_prints_of_a_program_in_shards_reach_stderr(server: FakeServer, tmp_path: Path) -> None:
+    (tmp_path / "say.py").write_text(
+        "import dspy\n\n\nclass Say(dspy.Module):\n    def forward(self, question):\n"
+        "        print('asked:', question)\n        return dspy.Prediction(answer='x')\n"
+    )
+    words = "eval --program say.py:Say --limit 6 --workers 2 --processes 2 --lm openai/fake"
+    command = [sys.executable, "-m", "ragbench", *words.split(), "--api-base", server.url]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("asked: ")) == (0, 6), done.stderr
+
+
 def listed(option: str, pid: int) -> list[int]:
     """Processes that `pgrep` finds."""
     found = subprocess.run(["pgrep", option, str(pid)], capture_output=True, text=True)

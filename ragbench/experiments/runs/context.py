@@ -1,22 +1,19 @@
 """Run contexts: the objects that a config runs with, their card, and the spending limits."""
 
-import platform
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import dspy
 
-import ragbench
 from ragbench.context import current, use
 from ragbench.data import Dataset, load_dataset
 from ragbench.errors import ConfigError, DataError, RunError, StoppedError, UnknownNameError
-from ragbench.experiments.artifacts import assert_held_out, warn_of_shared_passages
+from ragbench.experiments.artifacts import assert_held_out, versions, warn_of_shared_passages
 from ragbench.experiments.config import RunConfig, compiled_digest
 from ragbench.experiments.runs.compiled import warn_of_other_sources
 from ragbench.experiments.runs.loading import finish
@@ -314,7 +311,7 @@ def make_card(run_context: RunContext) -> RunCard:
         data=DataId(name=dataset.name, setting=dataset.setting, digest=dataset.digest),
         compiled=run_context.compiled,
         data_card=dict(dataset.card),
-        versions=_versions(),
+        versions=versions(),
         git=_git_revision(),
     )
 
@@ -340,15 +337,6 @@ def card_for(folder: Path, run_context: RunContext) -> RunCard:
 
 def _run_fields(card: RunCard) -> dict[str, Any]:
     return {**card.identity, "data": card.data.model_dump(), "compiled": card.compiled}
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return {
-        "ragbench": ragbench.__version__,
-        "dspy": version("dspy"),
-        "python": platform.python_version(),
-    }
 
 
 @cache

@@ -19,6 +19,8 @@ from ragbench.children import child_environment, python_command
 _MODULE = "ragbench.experiments.runs.shard_process"
 #: Most processes that an unchecked option starts.
 _MOST_EARLY = 64
+#: Seconds in which a process ends by itself after its last message, with all that it printed.
+_EXIT_S = 2.0
 #: Processes that the command started before it imported DSPy.
 _early: list["ShardProcesses"] = []
 
@@ -58,8 +60,13 @@ class ShardProcesses:
                         pipe.send(None)
 
     def stop(self, *, force: bool = False) -> None:
-        """Let the processes end their running calls, or kill them."""
+        """Let the processes end their running calls, or kill those that do not end."""
+        for pipe in self._idle:
+            pipe.close()
         for process in self._processes:
+            if force:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_EXIT_S)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL if force else signal.SIGTERM)
             if force:

@@ -139,6 +139,8 @@ def main() -> None:
     with suppress(ChildProcessError):  # The first process waits for those that it forked.
         while True:
             os.wait()
+    sys.stdout.flush()
+    os._exit(0)  # The regular end takes 0.2 s to free objects.
 
 
 if __name__ == "__main__":
