@@ -113,7 +113,10 @@ def test_prints_of_a_program_in_shards_reach_stderr(server: FakeServer, tmp_path
     )
     words = "eval --program say.py:Say --limit 6 --workers 2 --processes 2 --lm openai/fake"
     command = [sys.executable, "-m", "ragbench", *words.split(), "--api-base", server.url]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr.count("asked: ")) == (0, 6), done.stderr
 
 
